@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from docs.generator.markdown import code, page, table, text
 from minikafka.metrics.names import ALL_SERIES
-from minikafka.metrics.names_of_spark import SPARK_SERIES
-from minikafka.metrics.series import Series
+from minikafka.metrics.series import SPARK_SERIES, Series
 
 HEADER = ("series", "type", "labels", "meaning", "Kafka's MBean")
 

@@ -40,19 +40,11 @@ from minikafka import __version__
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, names_of_one_thing
 from minikafka.config.definition import format_value
 from minikafka.config.listeners import Listener
-from minikafka.config.loader import (
-    Loaded,
-    Setting,
-    UnknownProperty,
-    configured,
-    load,
-    parse_setting,
-)
+from minikafka.config.loader import Loaded, Setting, UnknownProperty, configured, load, parse_setting
 from minikafka.errors import ConfigError, StartError
 from minikafka.network.addresses import format_address
 from minikafka.server.broker import Broker
-from minikafka.server.runtime.descriptors import raise_limit
-from minikafka.server.runtime.garbage import FullCollections, keep_freed_memory
+from minikafka.server.runtime.process import FullCollections, keep_freed_memory, raise_limit
 from minikafka.system_clock import SystemClock
 
 if TYPE_CHECKING:

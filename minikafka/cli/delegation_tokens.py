@@ -18,13 +18,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from minikafka.cli.shared.admin_client import AdminClient, raise_error
-from minikafka.cli.shared.commands import OK, add_connection_options, run, take_connection, with_action_first
-from minikafka.cli.shared.passwords import read_password
-from minikafka.cli.shared.profiles import ProfileParser
+from minikafka.cli.shared.commands import (
+    OK,
+    ProfileParser,
+    add_connection_options,
+    run,
+    take_connection,
+    with_action_first,
+)
+from minikafka.cli.shared.credentials import read_password
 from minikafka.config.definition import LONG_MAX
 from minikafka.errors import ConfigError
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.security.principal import KafkaPrincipal, parse_principal
+from minikafka.security.acl import KafkaPrincipal, parse_principal
 
 PROG = "minikafka delegation-tokens"
 ACTIONS = ("create", "renew", "expire", "describe")

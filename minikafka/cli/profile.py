@@ -10,8 +10,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from minikafka.cli.shared.commands import FAILURE, OK, parse_addresses
-from minikafka.cli.shared.profiles import VARIABLE, ProfileError, Profiles, check_name, profiles_path
+from minikafka.cli.shared.commands import (
+    FAILURE,
+    OK,
+    VARIABLE,
+    ProfileError,
+    Profiles,
+    check_name,
+    parse_addresses,
+    profiles_path,
+)
 
 PROG = "minikafka profile"
 ADDRESS = "bootstrap-server"
@@ -138,7 +146,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _known_settings() -> dict[str, list[argparse.Action]]:
     from minikafka.cli.completion import command_parsers, walk
-    from minikafka.cli.shared.profiles import ProfileParser
+    from minikafka.cli.shared.commands import ProfileParser
 
     known: dict[str, list[argparse.Action]] = {}
     for _, options in walk(command_parsers()):

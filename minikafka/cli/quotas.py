@@ -1,7 +1,7 @@
 """``minikafka quotas``: show and change client quotas, and say why a client was throttled.
 
 Kafka: the quota part of ``kafka-configs.sh``; ``why`` is minikafka's own, and asks every broker of the
-cluster for the throttles that it remembers (``server.apis.describe_client_quotas``).
+cluster for the throttles that it remembers (``server.apis.client_quotas``).
 
 An entity is ``client-id=NAME``, ``user=NAME``, ``user=NAME,client-id=NAME``, ``ip=ADDRESS``, or a bare client
 id; a part without a name is the default. Without authentication every client is the user ANONYMOUS. An
@@ -20,10 +20,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from minikafka.cli.groups.command import table
+from minikafka.cli.groups import table
 from minikafka.cli.shared.admin_client import AdminClient, raise_error
 from minikafka.cli.shared.commands import (
     OK,
+    ProfileParser,
     add_connection_options,
     as_json,
     error_of,
@@ -33,7 +34,6 @@ from minikafka.cli.shared.commands import (
     take_connection,
     with_action_first,
 )
-from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.config.client_quotas import (
     CLIENT_ID,
     IP,

@@ -27,6 +27,7 @@ from minikafka.cli.shared.admin_client import connect_to_any
 from minikafka.cli.shared.commands import (
     FAILURE,
     Address,
+    ProfileParser,
     add_connection_options,
     as_json,
     explain,
@@ -34,7 +35,6 @@ from minikafka.cli.shared.commands import (
     take_connection,
     with_action_first,
 )
-from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerClient

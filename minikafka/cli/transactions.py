@@ -27,11 +27,12 @@ from typing import Any
 
 import msgspec
 
-from minikafka.cli.groups.command import table
+from minikafka.cli.groups import table
 from minikafka.cli.shared.admin_client import AdminClient, CoordinatorType
 from minikafka.cli.shared.commands import (
     OK,
     CommandError,
+    ProfileParser,
     add_connection_options,
     as_json,
     error_of,
@@ -39,7 +40,6 @@ from minikafka.cli.shared.commands import (
     take_connection,
     with_action_first,
 )
-from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey

@@ -15,36 +15,38 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from minikafka.cli.acls.command import RESOURCE_OPTIONS, parse_operation
-from minikafka.cli.acls.requests import describe_acls
+from minikafka.cli.acls import RESOURCE_OPTIONS, describe_acls, parse_operation
 from minikafka.cli.shared.admin_client import AdminClient, broker_resource
 from minikafka.cli.shared.commands import (
     OK,
+    ProfileParser,
     add_connection_options,
     run,
     take_connection,
     typed_connection,
 )
-from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
+    USER,
     WILDCARD,
     AccessControlEntry,
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    KafkaPrincipal,
     PatternType,
     ResourcePattern,
     ResourcePatternFilter,
     ResourceType,
     by_name,
     camel_case,
+    parse_principal,
+    parse_super_users,
 )
 from minikafka.security.authorizer_data import AuthorizerData, Basis, Decision
-from minikafka.security.principal import USER, KafkaPrincipal, parse_principal, parse_super_users
 
 PROG = "minikafka why-denied"
 ANY_HOST = "any host"

@@ -31,8 +31,7 @@ from minikafka.config.definition import (
     parse_value,
     prop,
 )
-from minikafka.config.http import HttpConfig
-from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
+from minikafka.config.listeners import HttpConfig, Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
     LISTENER_KEYS_EXTRA,
     LOGIN_KEY_PREFIXES,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from minikafka.config.http import check_http
-from minikafka.config.listeners import Listener
+from minikafka.config.listeners import Listener, check_http
 from minikafka.config.security import (
     KERBEROS,
     LISTENER_PREFIX,

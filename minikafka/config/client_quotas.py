@@ -22,7 +22,7 @@ order  entity                              shared by
 So a default is a bound for each, not for all together.
 
 An address (``ip``) is an entity of its own kind, and so is the default of all addresses: it has the quota
-``connection_creation_rate`` and no other (KIP-612; ``network.connection_limits`` enforces it).
+``connection_creation_rate`` and no other (KIP-612; ``network.limits`` enforces it).
 
 Differs from Kafka: a rate must be more than zero (Kafka divides by it), and an address is no host name, which
 every broker would resolve for itself. What a filter wants is Kafka's, but for one entity type more: see

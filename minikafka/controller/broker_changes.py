@@ -30,14 +30,16 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from minikafka.controller.context import ControllerContext, Replicas
+from minikafka.controller.context import ControllerContext, PartitionStatus, Replicas, ReplicaStatus
 from minikafka.controller.effects import Step, VersionedState
-from minikafka.controller.leader_election import after_unclean_shutdown, known_brokers_only
 from minikafka.controller.machines import Machines
-from minikafka.controller.partition_state_machine import ElectionStrategy
+from minikafka.controller.partition_state_machine import (
+    ElectionStrategy,
+    after_unclean_shutdown,
+    known_brokers_only,
+)
 from minikafka.controller.reassignment import finish_caught_up
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.store_access import read_brokers, read_states, write_states
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition, joined
 

@@ -39,11 +39,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.controller.events import Event
-from minikafka.protocol.control.messages import (
-    LeaderAndIsrPartition,
-    LiveBroker,
-    StopReplicaPartition,
-)
+from minikafka.protocol.control import LeaderAndIsrPartition, LiveBroker, StopReplicaPartition
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment, TopicPartition
 
 T = TypeVar("T")

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from minikafka.protocol.control.messages import (
-    LeaderAndIsrResponse,
-    StopReplicaPartition,
-    StopReplicaResponse,
-)
+from minikafka.protocol.control import LeaderAndIsrResponse, StopReplicaPartition, StopReplicaResponse
 from minikafka.types import BrokerId, ElectionType, TopicPartition
 
 

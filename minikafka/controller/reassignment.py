@@ -74,12 +74,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from minikafka.controller.context import ControllerContext, Replicas
+from minikafka.controller.context import ControllerContext, PartitionStatus, Replicas, ReplicaStatus
 from minikafka.controller.effects import AssignmentChange, Remind, Step, TopicRecord, VersionedState
 from minikafka.controller.events import CaughtUpReassignmentsDue
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
-from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.store_access import (
     leave_reassignments,
     read_reassignments,

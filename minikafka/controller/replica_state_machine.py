@@ -32,18 +32,19 @@ from typing import assert_never
 
 import msgspec
 
-from minikafka.controller.context import ControllerContext, Replicas
-from minikafka.controller.effects import Step, VersionedState
-from minikafka.controller.leader_election import same_leader, without_replica
-from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.states import (
+from minikafka.controller.context import (
     REPLICA_PREDECESSORS,
+    ControllerContext,
+    Replicas,
     ReplicaStatus,
     StateChangeFailed,
     log_failures,
 )
+from minikafka.controller.effects import Step, VersionedState
+from minikafka.controller.partition_state_machine import same_leader, without_replica
+from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.controller.store_access import read_election_configs, read_states, write_states
-from minikafka.protocol.control.messages import keep_eligible
+from minikafka.protocol.control import keep_eligible
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition
 
 

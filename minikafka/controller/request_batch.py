@@ -17,10 +17,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from minikafka.controller.context import ControllerContext
+from minikafka.controller.context import ControllerContext, ReplicaStatus
 from minikafka.controller.effects import SendLeaderAndIsr, SendStopReplica, SendUpdateMetadata, Step
-from minikafka.controller.states import ReplicaStatus
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     LeaderAndIsrPartition,

@@ -97,7 +97,7 @@ from minikafka.controller.broker_changes import (
     replicas_become_offline,
     replicas_become_online,
 )
-from minikafka.controller.context import ControllerContext
+from minikafka.controller.context import ControllerContext, PartitionStatus, ReplicaStatus
 from minikafka.controller.effects import Step
 from minikafka.controller.events import (
     BrokersChanged,
@@ -119,9 +119,8 @@ from minikafka.controller.events import (
     TopicsChanged,
     UncleanElectionEnabled,
 )
-from minikafka.controller.leader_election import preferred_replica_election
 from minikafka.controller.machines import Machines
-from minikafka.controller.partition_state_machine import ElectionStrategy
+from minikafka.controller.partition_state_machine import ElectionStrategy, preferred_replica_election
 from minikafka.controller.reassignment import (
     ReassignmentRequests,
     finish_those_that_waited,
@@ -135,7 +134,6 @@ from minikafka.controller.reassignment import (
     resume_reassignments,
 )
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.store_access import (
     drop_topic_deletions,
     read_brokers,
@@ -148,7 +146,7 @@ from minikafka.controller.store_access import (
     take_preferred_elections,
 )
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.protocol.control.messages import EPOCH_DURING_DELETE, ControlledShutdownResponse
+from minikafka.protocol.control import EPOCH_DURING_DELETE, ControlledShutdownResponse
 from minikafka.types import NO_LEADER, BrokerId, ElectionType, TopicPartition, joined
 
 Elections = dict[TopicPartition, KafkaError | None]

@@ -31,7 +31,7 @@ from minikafka.controller.effects import (
     WriteAssignments,
     WritePartitionStates,
 )
-from minikafka.protocol.control.messages import LiveBroker
+from minikafka.protocol.control import LiveBroker
 from minikafka.types import BrokerId, PartitionState, TopicPartition
 
 

@@ -35,12 +35,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from minikafka.controller.context import ControllerContext, Replicas
+from minikafka.controller.context import ControllerContext, PartitionStatus, Replicas, ReplicaStatus
 from minikafka.controller.effects import Step
 from minikafka.controller.partition_state_machine import PartitionStateMachine
 from minikafka.controller.replica_state_machine import ReplicaStateMachine
 from minikafka.controller.request_batch import update_metadata
-from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.store_access import delete_topic_nodes, drop_topic_deletions
 from minikafka.types import BrokerId, TopicPartition
 

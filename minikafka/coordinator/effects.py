@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.records.control_records import EndTransactionMarker
+from minikafka.protocol.records.records import EndTransactionMarker
 
 Record = TypeVar("Record")
 Operation = TypeVar("Operation")

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from hdrh.histogram import HdrHistogram
 from plotly.subplots import make_subplots
 
-from minikafka.loadgen.histogram import merged
+from minikafka.loadgen.messages import merged
 from minikafka.loadgen.report import Flow, Result
 
 NINES_MAX = 5

@@ -18,8 +18,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from minikafka.loadgen.histogram import Recorder
-from minikafka.loadgen.messages import PRODUCED, Done, ProduceJob, Ready
+from minikafka.loadgen.messages import PRODUCED, Done, ProduceJob, Ready, Recorder
 from minikafka.loadgen.payloads import UNTIMED, Pool, make_pool, stamped
 from minikafka.loadgen.station import Reachability, Station, client_config
 from minikafka.loadgen.workload import due_times

@@ -30,16 +30,16 @@ from pathlib import Path
 import msgspec
 
 from minikafka.errors import ConfigError
-from minikafka.loadgen.brokers import (
+from minikafka.loadgen.runner import Target
+from minikafka.loadgen.target import (
     BrokerProcess,
+    Cluster,
     RecipeError,
     RunningBrokers,
     ended,
     free_ports,
     module_command,
 )
-from minikafka.loadgen.cluster import Cluster
-from minikafka.loadgen.runner import Target
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 MAVEN_DEADLINE_S = 900.0

@@ -20,8 +20,7 @@ from typing import Any
 import msgspec
 
 from minikafka.errors import ConfigError
-from minikafka.loadgen.histogram import Percentiles, merged, percentiles
-from minikafka.loadgen.messages import Interval, TopicOffsets
+from minikafka.loadgen.messages import Interval, Percentiles, TopicOffsets, merged, percentiles
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 

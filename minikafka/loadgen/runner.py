@@ -31,8 +31,7 @@ from typing import IO
 import msgspec
 
 from minikafka.errors import MinikafkaError
-from minikafka.loadgen import brokers, report
-from minikafka.loadgen.cluster import Cluster, TargetError
+from minikafka.loadgen import report
 from minikafka.loadgen.messages import (
     CONSUMED,
     END_TO_END,
@@ -57,6 +56,7 @@ from minikafka.loadgen.messages import (
 )
 from minikafka.loadgen.payloads import mean_size
 from minikafka.loadgen.report import Check, Flow, FlowBuilder, Point, Result, Usage, UsageMeter, point
+from minikafka.loadgen.target import Cluster, TargetError, module_command, module_environment
 from minikafka.loadgen.workload import Kind, Workload
 
 
@@ -191,8 +191,8 @@ class Worker:
         self.is_ready = self.has_ended = False
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed by close()
         self._process = subprocess.Popen(
-            brokers.module_command("minikafka.loadgen.worker"),
-            env=brokers.module_environment(),
+            module_command("minikafka.loadgen.worker"),
+            env=module_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

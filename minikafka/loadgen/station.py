@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 
 from confluent_kafka import KafkaError
 
-from minikafka.loadgen.histogram import Recorder
 from minikafka.loadgen.messages import (
     REPORT_INTERVAL_S,
     Command,
     Go,
+    Recorder,
     Report,
     Stop,
     command_decoder,

@@ -17,7 +17,6 @@ import time
 
 from confluent_kafka import KafkaException, Producer
 
-from minikafka.loadgen.histogram import Recorder
 from minikafka.loadgen.messages import (
     CONNECTED,
     REQUESTED,
@@ -27,6 +26,7 @@ from minikafka.loadgen.messages import (
     GroupJob,
     ProduceJob,
     Ready,
+    Recorder,
     job_decoder,
 )
 from minikafka.loadgen.station import Reachability, Station, client_config, standard_station
@@ -137,7 +137,7 @@ def main() -> int:
 
                 Connecting(job, station).run()
             case GroupJob():
-                from minikafka.loadgen.grouping import Grouping
+                from minikafka.loadgen.consuming import Grouping
 
                 Grouping(job, station).run()
     except KafkaException as error:  # a property that librdkafka refuses, above all

@@ -47,8 +47,13 @@ from minikafka.log.producers.append import (
     ProducerAppend,
     VerificationGuard,
 )
-from minikafka.log.producers.replay import apply, prepare, prepare_replicated, rebuild_producer_state
-from minikafka.log.producers.state import ProducerStateManager
+from minikafka.log.producers.state import (
+    ProducerStateManager,
+    apply,
+    prepare,
+    prepare_replicated,
+    rebuild_producer_state,
+)
 from minikafka.log.recovery import LoadedLog, LogLoader
 from minikafka.log.segment.fetch_data import (
     ColdRead,
@@ -57,8 +62,13 @@ from minikafka.log.segment.fetch_data import (
     LogOffsetMetadata,
     TimestampAndOffset,
 )
-from minikafka.log.segment.log_segments import LogSegments
-from minikafka.log.segment.retention import DeletedFiles, deletable_segments, rename_deleted, total_bytes
+from minikafka.log.segment.log_segments import (
+    DeletedFiles,
+    LogSegments,
+    deletable_segments,
+    rename_deleted,
+    total_bytes,
+)
 from minikafka.log.segment.segment import LogSegment
 from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 

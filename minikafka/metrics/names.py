@@ -28,14 +28,18 @@ all clients that share it. Which requests a client made is counted with no quota
 The series about transactions, of their coordinators and of the partitions that ask them. See ``names``.
 
 The series of topics, partitions, logs and replication; see ``names``.
+
+What coordinators measure alike, each in a group of metrics of its own. See ``names``.
+
+Kafka: ``GroupCoordinatorMetrics``, ``GroupCoordinatorRuntimeMetrics``, ``TransactionStateManager``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from minikafka.metrics.names_of_coordinators import GROUP_METRICS, TRANSACTION_METRICS, load_times
 from minikafka.metrics.series import (
     Series,
     counter,
@@ -45,6 +49,25 @@ from minikafka.metrics.series import (
     mbean_summary,
     summary,
 )
+
+GROUP_METRICS: Final = "group-coordinator-metrics"
+TRANSACTION_METRICS: Final = "transaction-coordinator-metrics"
+LOAD_TIME_MAX: Final = "partition-load-time-max"
+LOAD_TIME_AVG: Final = "partition-load-time-avg"
+
+
+def load_times(group: str) -> Mapping[str, Series]:
+    """By the metric's name."""
+    return {
+        name: gauge(
+            f"kafka_server_{group}_{name}".replace("-", "_"),
+            f"Milliseconds until a partition of the coordinator's topic was loaded: {what} the last 30 to 60 "
+            "seconds; not a number when there was no load.",
+            mbean=f"kafka.server:type={group},name={name}",
+        )
+        for name, what in ((LOAD_TIME_MAX, "the most in"), (LOAD_TIME_AVG, "the mean of"))
+    }
+
 
 _LABELS: Final = ("user", "client_id")
 

@@ -369,14 +369,14 @@ class BrokerClient(asyncio.Protocol):
 
     async def _log_in(self, deadline: float) -> None:
         """Prove who we are. Raises AuthenticationFailed, BrokerUnavailable, ConfigError."""
-        from minikafka.network import sasl_login  # which an open cluster never needs
+        from minikafka.network import client_security  # which an open cluster never needs
 
         assert self._security is not None and self._security.login is not None
         login = self._security.login
 
         async def ask(api_key: ApiKey, body: Mapping[str, Any]) -> Any:
             version = self.version_of(api_key)
-            if api_key is ApiKey.SASL_HANDSHAKE and version < sasl_login.HANDSHAKE_VERSION:
+            if api_key is ApiKey.SASL_HANDSHAKE and version < client_security.HANDSHAKE_VERSION:
                 raise KafkaError(
                     ErrorCode.UNSUPPORTED_VERSION, f"broker {self._address} speaks no SaslAuthenticate"
                 )
@@ -385,12 +385,12 @@ class BrokerClient(asyncio.Protocol):
         try:
             async with asyncio.timeout_at(deadline):
                 lifetime_ms = await login(ask)
-        except (sasl_login.LoginRefused, KafkaError) as error:
+        except (client_security.LoginRefused, KafkaError) as error:
             raise AuthenticationFailed(f"broker {self._address}: authentication failed: {error}") from None
         except TimeoutError:
             raise BrokerTimeout(f"broker {self._address}: the login did not end in time") from None
         if lifetime_ms > 0:
-            after_ms = sasl_login.reauthenticate_after_ms(lifetime_ms)
+            after_ms = client_security.reauthenticate_after_ms(lifetime_ms)
             self._due = self._loop.call_later(after_ms / 1000, self._login_is_due)
 
     def _login_is_due(self) -> None:

@@ -54,9 +54,9 @@ from typing import Any, NamedTuple, Protocol, cast
 from minikafka.errors import PeerProtocolError
 from minikafka.network.addresses import format_address, split_address
 from minikafka.network.frame_reader import FrameReader
-from minikafka.network.memory_budget import MemoryBudget
+from minikafka.network.limits import MemoryBudget
 from minikafka.network.responses import PendingResponse, ResponseQueue, UnfinishedRequest
-from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
+from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
 from minikafka.steps import Steps
 from minikafka.types import Buffer
 

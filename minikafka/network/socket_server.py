@@ -32,8 +32,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import StartError
 from minikafka.network.addresses import format_address
 from minikafka.network.connection import Connection, Handler
-from minikafka.network.connection_limits import NO_LIMIT, ConnectionLimits, ListenerLimits
-from minikafka.network.memory_budget import MemoryBudget
+from minikafka.network.limits import NO_LIMIT, ConnectionLimits, ListenerLimits, MemoryBudget
 
 if TYPE_CHECKING:
     from minikafka.network import tls_acceptor

@@ -38,7 +38,7 @@ from enum import Enum, auto
 from typing import Any, Protocol, cast, runtime_checkable
 
 from minikafka.network.addresses import format_address, split_address
-from minikafka.security.principal import KafkaPrincipal
+from minikafka.security.acl import KafkaPrincipal
 from minikafka.security.tls import reason_of
 from minikafka.types import Buffer
 

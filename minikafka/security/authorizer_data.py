@@ -32,11 +32,11 @@ from minikafka.security.acl import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    KafkaPrincipal,
     PatternType,
     ResourcePattern,
     ResourceType,
 )
-from minikafka.security.principal import KafkaPrincipal
 from minikafka.steps import ELEMENTS_A_STEP, Steps
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from minikafka.deferred import re2
 from minikafka.errors import ConfigError
-from minikafka.security.principal import ANONYMOUS, USER, KafkaPrincipal
+from minikafka.security.acl import ANONYMOUS, USER, KafkaPrincipal
 
 RULES_PROPERTY = "ssl.principal.mapping.rules"
 

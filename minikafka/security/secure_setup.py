@@ -20,9 +20,9 @@ from minikafka.config.listeners import Listener, parse_listeners, parse_protocol
 from minikafka.config.loader import Setting
 from minikafka.config.security import LISTENER_PREFIX, listener_property, shown
 from minikafka.errors import ConfigError
+from minikafka.security.acl import USER
 from minikafka.security.client_files import KEY_STORE_FILE, MECHANISM, Login, jaas_config, properties_text
 from minikafka.security.directory import ADDRESS_FILE, SecurityDirectory
-from minikafka.security.principal import USER
 
 ADMIN_USER, BROKER_USER = "admin", "broker"
 PROTOCOL = "SASL_SSL"

@@ -23,13 +23,13 @@ from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Handler
 from minikafka.replication.fetch_session import FetchSessionCache
-from minikafka.replication.replica_selector import replica_selector
+from minikafka.replication.partition_replicas import replica_selector
 from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.coordination_store import StorePatience
 from minikafka.server.cluster.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
-from minikafka.server.cluster.session_keeper import SessionKeeper
-from minikafka.server.cluster.store_failures import StorePatience
+from minikafka.server.cluster.registration import SessionKeeper
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
@@ -37,41 +37,38 @@ from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, make_coordinators
 from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
-from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
 from minikafka.server.replica.isr_manager import IsrManager
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
+from minikafka.server.replica.replica_fetcher_manager import ReplicaFetcherManager
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
+from minikafka.server.runtime.event_loop import LoopTimer
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
-from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
-from minikafka.server.topics.topic_store import StoredTopic
+from minikafka.server.topics.topic_store import (
+    StoredTopic,
+    StoredTopics,
+    adopted_config,
+    find_topics,
+    log_adoption,
+)
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.server.apis import transactions, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
-    from minikafka.server.security import (
-        acl_authorizer,
-        acl_store,
-        authentication,
-        delegation_tokens,
-        inter_broker,
-    )
+    from minikafka.server.security import acl_authorizer, authentication, delegation_tokens
     from minikafka.server.security import transport as security_transport
     from minikafka.server.security.transport import TransportSecurity
 else:
     transactions = deferred("minikafka.server.apis.transactions")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
     acl_authorizer = deferred("minikafka.server.security.acl_authorizer", at_start_or_never=True)
-    acl_store = deferred("minikafka.server.security.acl_store", at_start_or_never=True)
     authentication = deferred("minikafka.server.security.authentication", at_start_or_never=True)
     delegation_tokens = deferred("minikafka.server.security.delegation_tokens", at_start_or_never=True)
-    inter_broker = deferred("minikafka.server.security.inter_broker", at_start_or_never=True)
     security_transport = deferred("minikafka.server.security.transport", at_start_or_never=True)
 
 logger = logging.getLogger(__name__)
@@ -217,7 +214,7 @@ def _secured(connect: Connect, configs: ConfigService, transport: TransportSecur
     if configs.broker_config.inter_broker_protocol() == "PLAINTEXT":
         return connect
     try:
-        return inter_broker.InterBrokerConnect(
+        return security_transport.InterBrokerConnect(
             connect,
             lambda: configs.broker_config,
             client_context=None if transport is None else transport.client_context,
@@ -295,7 +292,7 @@ def _set_authorizer(services: Services) -> None:
     if not services.config.has_authorizer:
         return
     data = acl_authorizer.authorizer_data(services.config)
-    services.acls = acl_store.AclStore(services.store, data, clock=services.clock)
+    services.acls = acl_authorizer.AclStore(services.store, data, clock=services.clock)
     services.authorizer = acl_authorizer.AclAuthorizer(
         data, services.acls, services.security_metrics.authorizer
     )

@@ -50,21 +50,19 @@ from minikafka.server.assembly import (
     start_authentication,
 )
 from minikafka.server.cluster.broker_connection import Connect
-from minikafka.server.cluster.coordination_engine import create_top_level_paths, store_name
-from minikafka.server.cluster.coordination_engine import open_store as open_configured_store
+from minikafka.server.cluster.coordination_store import StorePatience, create_top_level_paths, store_name
+from minikafka.server.cluster.coordination_store import open_store as open_configured_store
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
-from minikafka.server.cluster.registration import agree_on_cluster_id
-from minikafka.server.cluster.session_keeper import SessionKeeper
-from minikafka.server.cluster.store_failures import StorePatience
+from minikafka.server.cluster.registration import SessionKeeper, agree_on_cluster_id
 from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.connection_limits import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
-from minikafka.server.runtime.descriptors import DescriptorBudget
+from minikafka.server.runtime.event_loop import LoopTimer
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.loop_timer import LoopTimer
+from minikafka.server.runtime.process import DescriptorBudget
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.services import Services
 from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
@@ -346,7 +344,7 @@ class Broker:
         """The cluster's id; the store's top nodes and the first users. Raises StartError, StoreError."""
         await create_top_level_paths(store)
         if self._first_users:
-            from minikafka.server.security.first_users import ensure_users  # an open broker has none
+            from minikafka.server.security.secure_broker import ensure_users  # an open broker has none
 
             await ensure_users(store, self._first_users, log_io=log_io)
         return await agree_on_cluster_id(

@@ -27,7 +27,7 @@ from minikafka.coordination.paths import BrokerRegistration
 from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     ControlRequest,
@@ -36,11 +36,9 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.server.apis import controlled_shutdown, leader_and_isr, stop_replica, update_metadata
-from minikafka.server.cluster.controller_election import current_controller
-from minikafka.server.cluster.registration import register_broker
-from minikafka.server.cluster.session_keeper import SessionKeeper
-from minikafka.server.cluster.store_failures import StorePatience
+from minikafka.server.apis import control
+from minikafka.server.cluster.coordination_store import StorePatience
+from minikafka.server.cluster.registration import SessionKeeper, current_controller, register_broker
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.controller.channel import RemoteBroker, Send
 from minikafka.server.replica.isr_manager import IsrManager
@@ -73,13 +71,13 @@ class OwnBroker:
     async def __call__(self, request: ControlRequest) -> Any:
         match request:
             case LeaderAndIsrRequest():
-                return await leader_and_isr.handle(self._services, None, request)
+                return await control.handle_leader_and_isr(self._services, None, request)
             case StopReplicaRequest():
-                return await stop_replica.handle(self._services, None, request)
+                return await control.handle_stop_replica(self._services, None, request)
             case UpdateMetadataRequest():
-                return await update_metadata.handle(self._services, None, request)
+                return await control.handle_update_metadata(self._services, None, request)
             case ControlledShutdownRequest():
-                return await controlled_shutdown.handle(self._services, None, request)
+                return await control.handle_controlled_shutdown(self._services, None, request)
 
 
 def open_sender(services: Services, broker: LiveBroker, controller_epoch: int) -> Send:

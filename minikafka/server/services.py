@@ -16,9 +16,9 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.manager.log_manager import LogManager
+from minikafka.metrics.broker_stats import SecurityMetrics
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
-from minikafka.metrics.security_metrics import SecurityMetrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection
 from minikafka.replication.fetch_session import FetchSessionCache
@@ -34,7 +34,7 @@ from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
-from minikafka.server.requests.accounting import request_channel_metrics
+from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
@@ -45,7 +45,7 @@ from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.server.replica.partition_reads import WantedPartition
-    from minikafka.server.security.acl_store import AclStore
+    from minikafka.server.security.acl_authorizer import AclStore
     from minikafka.server.security.authentication import Authentication
     from minikafka.server.security.delegation_tokens import DelegationTokens
     from minikafka.server.security.transport import TransportSecurity

@@ -20,8 +20,12 @@ def register(spark: SparkSession) -> None:
     Filters skip partitions and segments if the session has ``spark.sql.python.filterPushdown.enabled`` by
     now; else they are left to Spark.
     """
-    from minikafka.spark.source.batches import KafkaLogBatchesDataSource, KafkaLogBatchesPushdownDataSource
-    from minikafka.spark.source.datasource import KafkaLogDataSource, KafkaLogPushdownDataSource
+    from minikafka.spark.source.datasource import (
+        KafkaLogBatchesDataSource,
+        KafkaLogBatchesPushdownDataSource,
+        KafkaLogDataSource,
+        KafkaLogPushdownDataSource,
+    )
 
     pushes_down = spark.conf.get(_FILTER_PUSHDOWN, "false") == "true"
     spark.dataSource.register(KafkaLogPushdownDataSource if pushes_down else KafkaLogDataSource)

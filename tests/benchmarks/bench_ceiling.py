@@ -20,11 +20,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from minikafka.cli.bench.compare import turn_line
+from minikafka.cli.bench.command import turn_line
 from minikafka.loadgen import comparison, recipes
-from minikafka.loadgen.comparison import Contestant, Turn, spread
+from minikafka.loadgen.comparison import SUITES, Contestant, Entry, Turn, spread
 from minikafka.loadgen.comparison import row as paired
-from minikafka.loadgen.suites import SUITES, Entry
 from tests.benchmarks import idle_broker
 from tests.benchmarks.broker import COMMAND
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
 from minikafka.protocol.records.batch import BatchHeader, read_header, rewrite
-from minikafka.protocol.records.record_parser import Record
-from minikafka.protocol.records.records import build_batch
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.spark.analyze.inputs import NamedDirectory
 from minikafka.spark.analyze.job import Request, analyze, prepare
 from minikafka.spark.analyze.report import render

@@ -47,8 +47,7 @@ import msgspec
 from minikafka.errors import ErrorCode, PeerProtocolError
 from minikafka.loadgen.recipes import Address
 from minikafka.protocol.records.batch import HEADER_SIZE, iterate_headers
-from minikafka.protocol.records.record_parser import Record
-from minikafka.protocol.records.records import build_batch, iterate_records
+from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.protocol.wire import codec
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import Body, RequestHeader, field

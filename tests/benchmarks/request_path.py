@@ -125,7 +125,7 @@ def instructions(do: Callable[[], None]) -> int:
 async def measure(frames_a_chunk: int, *, pairs: int) -> Measured:
     """So many pairs of series."""
     from minikafka.network.connection import Connection
-    from minikafka.network.memory_budget import MemoryBudget
+    from minikafka.network.limits import MemoryBudget
     from minikafka.protocol.records.records import Record, build_batch
     from minikafka.protocol.wire.api_versions import ApiKey
     from minikafka.protocol.wire.codec import encode_request

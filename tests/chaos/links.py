@@ -2,7 +2,7 @@
 
 Each broker advertises its relay's port, so that clients and the other brokers come through it. Who that is is
 found by the port that it connects from: every socket of a process is in its ``/proc``. So the link of two
-brokers, and each of its directions, can be held back alone (``minikafka.testing.links``).
+brokers, and each of its directions, can be held back alone (``minikafka.testing.cluster``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minikafka.testing.links import CLIENTS, End, Flow, Network, Relay
+from minikafka.testing.cluster import CLIENTS, End, Flow, Network, Relay
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.errors import KafkaError
 
-from minikafka.testing.links import CLIENTS
+from minikafka.testing.cluster import CLIENTS
 from tests.chaos.recording import quiet_logger
 from tests.chaos.world import World
 

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from minikafka.coordination.zookeeper import ZooKeeperStore
 from minikafka.security import acl as kafka_acl
 from minikafka.security.authorizer_data import AuthorizerData
-from minikafka.server.security.acl_store import AclStore
+from minikafka.server.security.acl_authorizer import AclStore
 from minikafka.steps import finish
 from minikafka.system_clock import SystemClock
 from tests.integration.conftest import StartBroker, StartCluster

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     ControlledShutdownRequest,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,

@@ -40,7 +40,7 @@ OF_SECURITY = (
     "minikafka.security.sasl.client",
     "minikafka.security.tls_settings",
     "minikafka.server.security.acl_authorizer",
-    "minikafka.server.security.acl_store",
+    "minikafka.server.security.acl_authorizer",
     "minikafka.server.security.authentication",
     "minikafka.server.security.delegation_tokens",
 )

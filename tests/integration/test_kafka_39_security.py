@@ -23,13 +23,12 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from minikafka.cli.acls.requests import create_acls, delete_acls
+from minikafka.cli import users
+from minikafka.cli.acls import create_acls, delete_acls
 from minikafka.cli.shared.admin_client import AdminClient, broker_resource, raise_error
-from minikafka.cli.shared.scram_users import ScramMechanism, alter_users, describe_users, salted
-from minikafka.cli.users import command as users
+from minikafka.cli.shared.credentials import ScramMechanism, alter_users, describe_users, salted
 from minikafka.network.broker_client import AuthenticationFailed
-from minikafka.network.client_security import ClientSecurity
-from minikafka.network.sasl_login import SaslLogin
+from minikafka.network.client_security import ClientSecurity, SaslLogin
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import (
     AccessControlEntry,

@@ -239,7 +239,7 @@ async def test_strangers_are_refused(secure: SecureProcess, change: dict[str, st
 def test_a_broker_of_another_authority_is_not_trusted(secure: SecureProcess, tmp_path: Path) -> None:
     from datetime import UTC, datetime
 
-    from minikafka.security.authority import CertificateAuthority
+    from minikafka.security.directory import CertificateAuthority
 
     (tmp_path / "other.pem").write_bytes(CertificateAuthority.create(now=datetime.now(UTC)).certificate)
     settings = librdkafka_settings(secure.admin) | {"ssl.ca.location": str(tmp_path / "other.pem")}

@@ -18,7 +18,7 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import PRODUCE_VERSION, SimulatedClient, check, make_batch
-from minikafka.testing.simulation.inodes import Survival
+from minikafka.testing.simulation.disk import Survival
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.simulation import LOG_DIRECTORY, PORT, STORE, Simulation
 from minikafka.types import BrokerId

@@ -6,7 +6,7 @@ import asyncio
 
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
-from minikafka.testing.simulation.inodes import Survival
+from minikafka.testing.simulation.disk import Survival
 from minikafka.types import NO_LEADER
 from tests.scenarios.support import LAG_TIME_MAX_MS, TOPIC, A, B, C, Cluster, D, E, play
 

@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
+from minikafka.server.replica.replica_fetcher_manager import ReplicaFetcherManager
 from tests.scenarios.support import PARTITION, A, B, C, Cluster, D, play
 from tests.unit.server.replication_support import fetcher_of
 

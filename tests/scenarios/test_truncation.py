@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.testing.simulation.inodes import Survival
+from minikafka.testing.simulation.disk import Survival
 from tests.scenarios.support import A, B, C, Cluster, D, E, play
 
 ANSWER_DELAY_MS = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minikafka.security.acl import AclOperation
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions
-from minikafka.testing.simulation.scenarios.waiting import until
+from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import TopicPartition
 from tests.support.authorization_table import on_cluster, on_topic

@@ -18,7 +18,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.configs.service import ConfigService
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
-from minikafka.testing.simulation.scenarios.waiting import until
+from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import TopicPartition
 

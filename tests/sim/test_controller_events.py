@@ -24,7 +24,7 @@ from minikafka.server.controller.loop import EventQueue
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.disk import failing
-from minikafka.testing.simulation.scenarios.waiting import until
+from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import BrokerId, PartitionState, TopicPartition
 

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from minikafka.coordinator.group.effects import OperationKind
+from minikafka.coordinator.group.messages import OperationKind
 from minikafka.coordinator.group.shard import GroupShard
-from minikafka.coordinator.transaction.effects import OperationKind as TransactionOperationKind
+from minikafka.coordinator.transaction.messages import OperationKind as TransactionOperationKind
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import SimulatedClient, check, make_batch
-from minikafka.testing.simulation.scenarios.waiting import until
+from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import TopicPartition
 

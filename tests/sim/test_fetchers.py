@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from minikafka.server.replica.catch_up_pace import CatchUpChunk, CatchUpLag, CatchUpPace
+from minikafka.server.replica.replication_quotas import CatchUpChunk, CatchUpLag, CatchUpPace
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions
-from minikafka.testing.simulation.scenarios.waiting import until
+from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import Simulation
 
 FETCHERS = 2

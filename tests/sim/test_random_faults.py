@@ -14,8 +14,7 @@ from functools import partial
 
 import pytest
 
-from minikafka.testing.simulation.campaign.runner import run_seed, worker_pool
-from minikafka.testing.simulation.campaign.tally import failure_line
+from minikafka.testing.simulation.campaign import failure_line, run_seed, worker_pool
 from minikafka.testing.simulation.scenarios.catalogue import draw, play
 
 SEEDS = {"faults": 200, "reassignments": 100, "transactions": 60, "swarm": 40}

@@ -19,7 +19,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation import SimulatedBroker, SimulatedClient, SimulatedProducer, Simulation
 from minikafka.testing.simulation.client import make_batch
 from minikafka.testing.simulation.disk import failing
-from minikafka.testing.simulation.errors import HostDiedError
+from minikafka.testing.simulation.loop import HostDiedError
 from minikafka.testing.simulation.simulation import STORE
 from minikafka.types import TopicPartition
 

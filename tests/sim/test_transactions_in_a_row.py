@@ -11,9 +11,9 @@ from minikafka.errors import KafkaError
 from minikafka.testing.simulation.client import SimulatedClient
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS
+from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.scenarios.plan import TOPIC
 from minikafka.testing.simulation.scenarios.transactions import TransactionalProducer
-from minikafka.testing.simulation.scenarios.waiting import until
 from minikafka.testing.simulation.simulation import Simulation
 
 BROKERS = (1, 2, 3)

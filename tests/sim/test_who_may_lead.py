@@ -19,7 +19,7 @@ from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import InvariantChecker
-from minikafka.testing.simulation.scenarios.waiting import until
+from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import BrokerId, PartitionState
 

@@ -21,7 +21,7 @@ from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation import SimulatedClient, Simulation
 from minikafka.testing.simulation.client import make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions
-from minikafka.testing.simulation.scenarios.waiting import until
+from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import PORT
 from minikafka.types import TopicPartition
 from tests.support.throttle_experiments import TOPIC, Experiment, Outcome

@@ -22,7 +22,7 @@ from minikafka.log.files.checkpoint import (
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from minikafka.spark.compact.job import Compacted, Phase, Request, compact
 from minikafka.types import LeaderEpoch, TopicPartition
 from tests.unit.log.compaction.cleaner_helpers import batches, compacted_config, keyed

@@ -11,10 +11,10 @@ from struct import Struct
 
 from minikafka.log.files.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
     REPLICATION_OFFSET_CHECKPOINT,
     encode_offsets,
 )
-from minikafka.log.files.meta_properties import META_PROPERTIES
 from minikafka.log.files.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -27,8 +27,7 @@ from minikafka.log.producers.snapshot import SnapshotEntry, encode_snapshot
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.batch import TimestampType, iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker, Record, build_batch
 from minikafka.types import TopicPartition
 
 NOW_MS = 1_700_000_000_000

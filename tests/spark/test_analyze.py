@@ -25,13 +25,18 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet
 
+from minikafka.cli.analyze import print_summary
 from minikafka.cli.main import main
-from minikafka.cli.spark.analyze import print_summary
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT
 from minikafka.protocol.records.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType, compress, decompress
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records.records import Record, build_batch, iterate_records
+from minikafka.protocol.records.records import (
+    ControlRecordType,
+    EndTransactionMarker,
+    Record,
+    build_batch,
+    iterate_records,
+)
 from minikafka.spark.analyze import report
 from minikafka.spark.analyze.analysis import Analysis, Partition, Topic, encode
 from minikafka.spark.analyze.inputs import NamedDirectory

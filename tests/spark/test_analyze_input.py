@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from minikafka.cli.spark import analyze
+from minikafka.cli import analyze
 from tests.spark.logs import LogDir, batch
 
 

@@ -7,7 +7,7 @@ import pytest
 from minikafka.config.broker import broker_config
 from minikafka.errors import ConfigError
 from minikafka.spark.analyze.analysis import Retention
-from minikafka.spark.analyze.assembly import SegmentFigures, TopicSettings, forecast, topic_settings
+from minikafka.spark.analyze.job import SegmentFigures, TopicSettings, forecast, topic_settings
 
 NOW_MS = 1_000_000
 

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from minikafka.spark.analyze import batch_statistics as batch
-from minikafka.spark.analyze import record_statistics
+from minikafka.spark.analyze import passes
 from minikafka.spark.source.record_sums import SUMS_SCHEMA, summed
 from tests.spark.record_batches import record_batch
 
@@ -236,22 +236,22 @@ def test_records_tell_what_the_model_finds(
         expected[log] = [Record(*log, offset, *member) for offset, member in enumerate(members)]
     rows = [record for members in expected.values() for record in members]
     rows.append(Record("topic-0", 0, None, None, None, "position 7: no batch"))
-    summary = record_statistics.summarised(sums(spark, rows[::-1])).persist()
-    keys = record_statistics.by_key(summary)
-    others = found(record_statistics.without_keys(summary, errors_max=20))
+    summary = passes.summarised(sums(spark, rows[::-1])).persist()
+    keys = passes.by_key(summary)
+    others = found(passes.without_keys(summary, errors_max=20))
     assert [(log, row["error"]) for log, members in others.items() for row in members if row["error"]] == [
         (("topic-0", 0), "position 7: no batch")
     ]
 
-    frequencies = record_statistics.key_frequencies(keys).collect()
+    frequencies = passes.key_frequencies(keys).collect()
     keyed = {log: [each for each in members if each.key is not None] for log, members in expected.items()}
     top_least = {}
     for log, members in keyed.items():
         of_log = [row for row in frequencies if log_of(row) == log]
         if members:
-            assert record_statistics.key_totals(of_log)._asdict() == model.keys(members)
-        top_least[log] = record_statistics.top_keys_least(of_log, count=count)
-    top = found(record_statistics.top_keys(keys, least(spark, top_least), count=count))
+            assert passes.key_totals(of_log)._asdict() == model.keys(members)
+        top_least[log] = passes.top_keys_least(of_log, count=count)
+    top = found(passes.top_keys(keys, least(spark, top_least), count=count))
     for log, members in expected.items():
         ranked = sorted(top.get(log, []), key=lambda row: row["place"])
         assert [(bytes(row["key"]), row["records"], row["bytes"]) for row in ranked] == model.top_keys(
@@ -263,7 +263,7 @@ def test_records_tell_what_the_model_finds(
         of_log = [SimpleNamespace(**row) for row in others[log]]
         nulls = sum(row.records for row in of_log if row.bucket is None and row.error is None)
         assert nulls == len(members) - len(keyed[log])
-        figures = record_statistics.size_totals([row for row in of_log if row.bucket is not None], quantiles)
+        figures = passes.size_totals([row for row in of_log if row.bucket is not None], quantiles)
         assert figures.records == len(members)
         assert figures.bytes == sum(each.size for each in members)
         assert figures.tombstones == sum(each.value is None for each in members)
@@ -271,7 +271,7 @@ def test_records_tell_what_the_model_finds(
         for near, true in zip(figures.quantiles, exact, strict=True):
             assert true is not None
             assert near == true if true < 45 else abs(near - true) <= 0.011 * true + 1
-    for row in record_statistics.topic_keys(keys).collect():
+    for row in passes.topic_keys(keys).collect():
         topic = {each.key for (name, _), members in keyed.items() if name == row.topic for each in members}
         assert abs(row["keys"] - len(topic)) <= 0.05 * len(topic)
     summary.unpersist()
@@ -300,23 +300,23 @@ def test_histograms_of_a_topic_are_over_all_its_partitions(spark: SparkSession) 
         Record("t", number % 2, number, key, bytes(size))
         for number, (key, size) in enumerate([(b"k", 0), (b"k", 2), (b"k", 0), (b"k", 62), (b"x", 900)])
     ]
-    summary = record_statistics.summarised(sums(spark, rows))
-    others = record_statistics.without_keys(summary, errors_max=1).collect()
-    assert record_statistics.size_histogram([row for row in others if row.bucket is not None]) == [
+    summary = passes.summarised(sums(spark, rows))
+    others = passes.without_keys(summary, errors_max=1).collect()
+    assert passes.size_histogram([row for row in others if row.bucket is not None]) == [
         (1, 2, 2), (2, 1, 3), (32, 1, 63), (512, 1, 901),
     ]  # fmt: skip
-    frequencies = record_statistics.key_frequencies(record_statistics.by_key(summary)).collect()
-    assert record_statistics.key_histogram(frequencies) == [(1, 1, 1), (2, 2, 4)]
+    frequencies = passes.key_frequencies(passes.by_key(summary)).collect()
+    assert passes.key_histogram(frequencies) == [(1, 1, 1), (2, 2, 4)]
 
 
 def test_a_key_among_thousands_of_equals_is_no_top_key(spark: SparkSession) -> None:
     counts = {b"often": 5, b"a": 2, b"b": 2, b"c": 2, b"once": 1}
     names = [key for key, count in counts.items() for _ in range(count)]
     rows = [Record("t", 0, offset, key, b"") for offset, key in enumerate(names)]
-    keys = record_statistics.by_key(record_statistics.summarised(sums(spark, rows))).persist()
-    frequencies = record_statistics.key_frequencies(keys).collect()
+    keys = passes.by_key(passes.summarised(sums(spark, rows))).persist()
+    frequencies = passes.key_frequencies(keys).collect()
     for ties_max, expected in ((3, [b"often", b"a"]), (2, [b"often"])):
-        number = record_statistics.top_keys_least(frequencies, count=2, ties_max=ties_max)
-        top = record_statistics.top_keys(keys, least(spark, {("t", 0): number}), count=2).orderBy("place")
+        number = passes.top_keys_least(frequencies, count=2, ties_max=ties_max)
+        top = passes.top_keys(keys, least(spark, {("t", 0): number}), count=2).orderBy("place")
         assert [bytes(row.key) for row in top.collect()] == expected
     keys.unpersist()

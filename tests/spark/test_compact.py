@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from minikafka.files import OsFiles
 from minikafka.log.files.checkpoint import lock_directory, read_offsets
 from minikafka.protocol.records.batch import CompressionType
-from minikafka.protocol.records.control_records import ControlRecordType
-from minikafka.spark.runtime.failures import explain
+from minikafka.protocol.records.records import ControlRecordType
+from minikafka.spark.runtime.session import explain
 from tests.spark.compaction_logs import CONFIG, TOPIC, LogDirectory, Writer
 from tests.unit.log.compaction.cleaner_helpers import compacted_config
 from tests.unit.log.log_helpers import NOW_MS

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from pyspark.sql import SparkSession
 
+from minikafka.cli import compact as compact_command
+from minikafka.cli.compact import BrokerOfDirectory
 from minikafka.cli.shared.commands import CommandError
-from minikafka.cli.spark import compact as compact_command
-from minikafka.cli.spark.compact import BrokerOfDirectory
 from minikafka.errors import KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.compaction.staged_compaction import read_manifest, write_manifest

@@ -6,12 +6,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from minikafka.spark.compact.copy import (
-    BEGINS_A_GROUP,
-    changed_keys,
-    newest_of_keys,
-    offsets_by_group,
-)
+from minikafka.spark.compact.plan import BEGINS_A_GROUP, changed_keys, newest_of_keys, offsets_by_group
 
 RECORDS = "topic string, partition int, key binary, offset long, value binary, timestamp timestamp"
 GROUPS = "topic string, partition int, group int, first_offset long, end_offset long"

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from minikafka.cli.spark import export
-from minikafka.metrics.names_of_spark import FAILED, LAST_SUCCESS, RECORDS, RUNNING, SPARK_SERIES
+from minikafka.cli import export
+from minikafka.metrics.series import FAILED, LAST_SUCCESS, RECORDS, RUNNING, SPARK_SERIES
 from minikafka.spark.runtime.counters import (
     OTHER_TOPICS,
     TOPICS_MAX,

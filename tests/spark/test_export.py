@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from minikafka.metrics.names_of_spark import (
-    BYTES,
-    DAMAGED_BATCHES,
-    LOST_RECORDS,
-    OUTPUT_BYTES,
-    PARTITIONS,
-    RECORDS,
-)
+from minikafka.metrics.series import BYTES, DAMAGED_BATCHES, LOST_RECORDS, OUTPUT_BYTES, PARTITIONS, RECORDS
 from minikafka.spark.runtime.job import JobError
 from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from minikafka.cli import export
 from minikafka.cli.main import main
-from minikafka.cli.spark import export
 from minikafka.spark.runtime.counters import JobCounters
-from minikafka.spark.runtime.failures import explain
 from minikafka.spark.runtime.job import JobProgress, PlainView, Status, TerminalView
+from minikafka.spark.runtime.session import explain
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record

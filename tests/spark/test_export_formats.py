@@ -15,7 +15,7 @@ import fastavro
 import pytest
 
 from minikafka.spark.export.decoding import Format, Kind, format_of, parse_formats
-from minikafka.spark.runtime.failures import JobError, explain
+from minikafka.spark.runtime.session import JobError, explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

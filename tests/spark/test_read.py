@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from minikafka.spark import register
 from minikafka.types import TopicPartition
 from tests.integration.support.clients import Aiokafka, Client, Confluent, KafkaPython, Kcat

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minikafka.log.compaction.cleaner import rebuild_batch
 from minikafka.protocol.records.batch import (
     HEADER_SIZE,
     CompressionType,
@@ -19,9 +20,14 @@ from minikafka.protocol.records.batch import (
     read_header,
 )
 from minikafka.protocol.records.compression import CorruptBatch, compress
-from minikafka.protocol.records.filtered_batch import rebuild_batch
-from minikafka.protocol.records.record_parser import parse_records, read_varint
-from minikafka.protocol.records.records import Record, build_batch, iterate_records, plain_batch
+from minikafka.protocol.records.records import (
+    Record,
+    build_batch,
+    iterate_records,
+    parse_records,
+    plain_batch,
+    read_varint,
+)
 from minikafka.spark.source.decode import (
     OffsetRange,
     Origin,

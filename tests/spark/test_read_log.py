@@ -21,10 +21,8 @@ from hypothesis import strategies as st
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.batch import iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.protocol.records.control_records import ControlRecordType
-from minikafka.protocol.records.records import Record, build_batch
-from minikafka.spark.source.batches import BatchHeaderReader
-from minikafka.spark.source.datasource import limited
+from minikafka.protocol.records.records import ControlRecordType, Record, build_batch
+from minikafka.spark.source.datasource import BatchHeaderReader, limited
 from minikafka.spark.source.log_files import (
     IndexEntries,
     NotALogDirectory,

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 import numpy as np
 
-from minikafka.spark.analyze.record_statistics import size_of_bucket
+from minikafka.spark.analyze.passes import size_of_bucket
 from minikafka.spark.source import record_sums
 from minikafka.spark.source.record_sums import BUCKETS_PER_DOUBLING, size_buckets, summed
 from tests.spark.record_batches import record_batch

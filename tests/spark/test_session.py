@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import minikafka
-from minikafka.spark import package
 from minikafka.spark.runtime import session
 from minikafka.spark.runtime.session import (
     JvmErrors,
@@ -182,7 +181,7 @@ def test_a_log4j_configuration_of_the_users_is_left_alone(tmp_path: Path) -> Non
 
 
 def test_the_package_for_a_cluster_has_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert package.main([str(tmp_path / "new")]) == 0
+    assert session.main([str(tmp_path / "new")]) == 0
     assert str(tmp_path / "new" / "main.py") in capsys.readouterr().out
     with zipfile.ZipFile(tmp_path / "new" / "minikafka.zip") as archive:
         names = set(archive.namelist())
@@ -203,8 +202,8 @@ def test_the_package_for_a_cluster_has_all_of_it(tmp_path: Path, capsys: pytest.
     )
     assert str(tmp_path / "new" / "minikafka.zip" / "minikafka" / "spark").encode() in found.stdout
     (tmp_path / "file").touch()
-    assert package.main([str(tmp_path / "file")]) == 1
-    assert capsys.readouterr().err == f"minikafka.spark.package: {tmp_path / 'file'}: File exists\n"
+    assert session.main([str(tmp_path / "file")]) == 1
+    assert capsys.readouterr().err == f"minikafka.spark.runtime.session: {tmp_path / 'file'}: File exists\n"
 
 
 @pytest.fixture
@@ -218,7 +217,7 @@ def written(broker: BrokerProcess, topic: str, java: None) -> str:
 def test_jobs_run_with_spark_submit(broker: BrokerProcess, written: str, tmp_path: Path) -> None:
     import pyspark
 
-    assert package.main([str(tmp_path)]) == 0
+    assert session.main([str(tmp_path)]) == 0
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(

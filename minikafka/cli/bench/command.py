@@ -5,6 +5,13 @@ Benchmark's shape, ``compare`` for two targets run by run, ``start`` for how soo
 
 Exit status: 0 when all went well and the counts agree, 1 when the target could not be reached, died, or
 the counts differ, 2 for bad usage, 130 after Ctrl-C.
+
+``minikafka bench compare`` and ``minikafka bench start``.
+
+What ``minikafka bench`` shows during a run, and writes when it is over.
+
+On a terminal one line is kept up to date; otherwise there is a plain line every few seconds. Both go to
+standard error, so that standard output is the report.
 """
 
 from __future__ import annotations
@@ -12,26 +19,168 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from minikafka.cli.bench.options import parse_duration, target_security
 from minikafka.cli.shared.commands import (
     FAILURE,
     INTERRUPTED,
     OK,
+    ProfileParser,
     add_command_config_option,
+    as_json,
     ended_by_signals,
+    format_rate,
     read_text,
+    write_text,
 )
-from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import ConfigError, MinikafkaError
+from minikafka.loadgen import comparison, recipes, runner
+from minikafka.loadgen.comparison import SUITES, Entry, lines, spread
+from minikafka.loadgen.report import Point, Result
 
 if TYPE_CHECKING:
     from minikafka.loadgen.report import Result
     from minikafka.loadgen.workload import Workload
+
+
+PLAIN_INTERVAL_S = 5.0
+
+
+def show(events: Iterator[runner.Progress | Result]) -> Result:
+    """Follow a run to its end; returns its result."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return _plain(events)
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        for event in events:
+            if isinstance(event, Result):
+                return event
+            live.update(Text(line(event)), refresh=True)
+    raise AssertionError("a run ends with a result")
+
+
+def _plain(events: Iterator[runner.Progress | Result]) -> Result:
+    shown_s, phase = 0.0, ""
+    for event in events:
+        if isinstance(event, Result):
+            return event
+        is_new = event.phase != phase or event.elapsed_s < shown_s
+        if any(event.totals.values()) and (is_new or event.elapsed_s >= shown_s + PLAIN_INTERVAL_S):
+            shown_s, phase = event.elapsed_s, event.phase
+            print(line(event), file=sys.stderr, flush=True)
+    raise AssertionError("a run ends with a result")
+
+
+def line(progress: runner.Progress) -> str:
+    """``run 12 s | produce 1,234,000: 103,000/s, 105 MB/s, p99 4.1 ms``."""
+    flows = (_flow(name, point, progress.totals[name]) for name, point in progress.flows.items())
+    return " | ".join([f"{progress.phase} {progress.elapsed_s:.0f} s", *flows])
+
+
+def _flow(name: str, point: Point, total: int) -> str:
+    text = f"{name} {total:,}: {point.records / runner.PROGRESS_S:,.0f}/s"
+    if point.bytes:
+        text += f", {format_rate(point.bytes / runner.PROGRESS_S)}"
+    if point.p99_ms is not None:
+        text += f", p50 {point.p50_ms:.1f} ms, p99 {point.p99_ms:.1f} ms"
+    return text
+
+
+def check_reports(*, json: str | None, html: str | None) -> None:
+    """Before the work, not after it. Raises ConfigError: there is no directory for a report."""
+    for option, name in (("--json", json), ("--html", html)):
+        if name is not None and not Path(name).absolute().parent.is_dir():
+            raise ConfigError(f"{option} {name}: there is no such directory")
+
+
+def write_reports(results: Sequence[Result], *, document: object, json: str | None, html: str | None) -> None:
+    """``document`` as JSON, ``results`` as a page. Raises CommandError."""
+    if json == "-":
+        print(as_json(document))
+    elif json is not None:
+        write_text(json, as_json(document) + "\n")
+    if html is not None:
+        from minikafka.loadgen.plot import page
+
+        write_text(html, page(results))
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Two targets in turns. Returns the exit status: 1 when a turn failed.
+
+    Raises:
+        ConfigError: names the option. MinikafkaError: a target cannot be had.
+    """
+    entries = entries_of(arguments.suite)
+    duration_s = parse_duration("--duration", arguments.duration)
+    if arguments.rounds < 1 or duration_s <= 0:
+        raise ConfigError(f"--rounds {arguments.rounds}, --duration {duration_s:g}: must be above 0")
+    check_reports(json=arguments.json, html=arguments.html)
+    security = target_security(arguments)
+    first, second = (
+        comparison.Contestant(text, recipes.parse_target(text, security=security))
+        for text in arguments.targets
+    )
+    for event in comparison.alternate(
+        (first, second), entries, rounds=arguments.rounds, duration_s=duration_s
+    ):
+        if isinstance(event, comparison.Turn):
+            print(turn_line(event), file=sys.stderr, flush=True)
+            continue
+        if arguments.json != "-":
+            print("\n".join(lines(event.rows, event.targets)))
+        results = [turn.result for turn in event.turns if turn.result is not None and turn.round > 0]
+        write_reports(results, document=event, json=arguments.json, html=arguments.html)
+        return OK if event.is_ok else FAILURE
+    raise AssertionError("a comparison ends with one")
+
+
+def entries_of(text: str) -> dict[str, Entry]:
+    """Names with commas between, or all. Raises ConfigError."""
+    names = list(SUITES) if text == "all" else text.split(",")
+    for name in names:
+        if name not in SUITES:
+            raise ConfigError(f"--suite {name}: there is no such workload; there are {', '.join(SUITES)}")
+    return {name: SUITES[name] for name in names}
+
+
+def turn_line(turn: comparison.Turn) -> str:
+    """``produce-1k, round 2, mock: produce: 1000000 records, …``."""
+    where = "warm-up" if turn.round == 0 else f"round {turn.round}"
+    said = [turn.problem] if turn.problem is not None else []
+    if turn.result is not None:
+        said += [flow.text() for flow in turn.result.flows]
+        said += [f"{name}: {value:.3g}" for name, value in turn.result.facts.items()]
+    return f"{turn.entry}, {where}, {turn.contestant}: {' '.join(said)}"
+
+
+def start(arguments: argparse.Namespace) -> int:
+    """From the start of the process to the first answered request, several times."""
+    recipe = recipes.parse_target(arguments.target)
+    if isinstance(recipe, recipes.Address):
+        raise ConfigError(f"target {arguments.target}: only a recipe can be started")
+    if arguments.runs < 1:
+        raise ConfigError(f"--runs {arguments.runs}: must be from 1")
+    recipes.prepare(recipe)
+    seconds = []
+    for _ in range(arguments.runs):
+        with recipes.running(recipe, arguments.target) as (_, start_s):
+            seconds.append(start_s)
+            print(f"{arguments.target}: first answer after {start_s:.3f} s")
+    summary = spread(seconds)
+    assert summary is not None
+    print(f"median {summary.text()} s")
+    return OK
+
 
 PROG = "minikafka bench"
 USAGE_ERROR = 2
@@ -47,7 +196,7 @@ EXTRAS = {
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka bench``."""
     from minikafka.cli.bench import options as bench_options
-    from minikafka.loadgen.suites import SUITES
+    from minikafka.loadgen.comparison import SUITES
 
     options = ProfileParser(
         prog=PROG,
@@ -106,20 +255,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _act(arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "compare":
-            from minikafka.cli.bench import compare as bench_compare
-
-            return bench_compare.compare(arguments)
+            return compare(arguments)
         case "start":
-            from minikafka.cli.bench import compare as bench_compare
-
-            return bench_compare.start(arguments)
+            return start(arguments)
         case _:
             return _run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from minikafka.cli.bench.options import target_security
-    from minikafka.cli.bench.view import check_reports, show, write_reports
     from minikafka.loadgen import recipes, runner
 
     workload = _workload(arguments)

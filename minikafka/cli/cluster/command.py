@@ -32,10 +32,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from minikafka.cli.broker import HTTP_PORT_BASE, OFF, admin_lines
-from minikafka.cli.cluster import control as cluster_control
-from minikafka.cli.cluster.control import DEFAULT_DATA_DIR
-from minikafka.cli.cluster.members import HOST, ChildMember, InProcessMember, Member, MemberConfig
-from minikafka.cli.cluster.supervisor import ClusterSupervisor
+from minikafka.cli.cluster import supervisor as cluster_control
+from minikafka.cli.cluster.supervisor import (
+    DEFAULT_DATA_DIR,
+    HOST,
+    ChildMember,
+    ClusterSupervisor,
+    InProcessMember,
+    Member,
+    MemberConfig,
+)
 from minikafka.config.loader import Setting, configured, load, parse_setting
 from minikafka.errors import ConfigError, KafkaError, PeerProtocolError, StartError
 from minikafka.files import make_private_directory
@@ -421,7 +427,7 @@ def _kind(arguments: argparse.Namespace) -> Callable[[MemberConfig], Member]:
     if not arguments.in_process:
         return ChildMember
     from minikafka.cli.logs import configure_logging
-    from minikafka.server.runtime.descriptors import raise_limit
+    from minikafka.server.runtime.process import raise_limit
 
     configure_logging(level="warning", format="text")
     raise_limit()

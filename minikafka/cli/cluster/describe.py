@@ -27,7 +27,7 @@ from typing import Any, TextIO
 import msgspec
 from rich.console import Console
 
-from minikafka.cli.reassign.progress import bytes_left
+from minikafka.cli.reassign.verify import bytes_left
 from minikafka.cli.shared.admin_client import (
     METADATA_TOPIC,
     NO_NODE,
@@ -39,6 +39,7 @@ from minikafka.cli.shared.admin_client import (
 )
 from minikafka.cli.shared.commands import (
     OK,
+    ProfileParser,
     add_connection_options,
     as_json,
     format_bytes,
@@ -46,7 +47,6 @@ from minikafka.cli.shared.commands import (
     run,
     take_connection,
 )
-from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import KafkaError
 from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerUnavailable

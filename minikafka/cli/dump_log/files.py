@@ -17,8 +17,16 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
-from minikafka.cli.dump_log.indexes import IndexReader, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
-from minikafka.cli.dump_log.segment import NOT_WRITTEN_SO, Finding, ScannedBatch, SegmentScanner
+from minikafka.cli.dump_log.segment import (
+    NOT_WRITTEN_SO,
+    Finding,
+    IndexReader,
+    OffsetIndexCheck,
+    ScannedBatch,
+    SegmentScanner,
+    TimeIndexCheck,
+    TxnIndexCheck,
+)
 from minikafka.errors import KafkaError
 from minikafka.files import Files
 from minikafka.log.files.checkpoint import (
@@ -26,17 +34,18 @@ from minikafka.log.files.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     CorruptCheckpoint,
     decode_leader_epochs,
+    decode_meta_properties,
     decode_offsets,
     decode_partition_metadata,
     encode_uuid,
     read_offsets,
 )
-from minikafka.log.files.meta_properties import META_PROPERTIES, decode_meta_properties
 from minikafka.log.files.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -53,8 +62,7 @@ from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
 from minikafka.protocol.internal.group_record_codec import UnreadableRecord
 from minikafka.protocol.internal.transaction_record_codec import UnreadableTransactionRecord
 from minikafka.protocol.records.batch import BatchHeader, CompressionType, TimestampType
-from minikafka.protocol.records.control_records import read_end_transaction_marker
-from minikafka.protocol.records.records import Record
+from minikafka.protocol.records.records import Record, read_end_transaction_marker
 from minikafka.types import TopicPartition
 
 _OF_A_LOG_DIRECTORY = frozenset(

@@ -23,15 +23,18 @@ from minikafka.cli.dump_log.files import (
     path_kind,
     small_file_items,
 )
-from minikafka.cli.dump_log.indexes import (
+from minikafka.cli.dump_log.segment import (
+    NOT_WRITTEN_SO,
     REBUILD,
+    Finding,
     IndexCheck,
     OffsetIndexCheck,
+    ScannedBatch,
     SegmentEnd,
+    SegmentScanner,
     TimeIndexCheck,
     TxnIndexCheck,
 )
-from minikafka.cli.dump_log.segment import NOT_WRITTEN_SO, Finding, ScannedBatch, SegmentScanner
 from minikafka.files import Files
 from minikafka.log.compaction.staged_compaction import STAGING
 from minikafka.log.files.checkpoint import (

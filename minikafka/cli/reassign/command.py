@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from minikafka.cli.reassign.execute import execute, wait_until_done
-from minikafka.cli.reassign.plan import parse_plan
-from minikafka.cli.reassign.planner import generate
+from minikafka.cli.reassign.plan import generate, parse_plan
 from minikafka.cli.reassign.verify import cancel, list_moves, remove_all_throttles, verify
 from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import (
+    ProfileParser,
     add_connection_options,
     parse_broker_list,
     parse_bytes,
@@ -28,7 +28,6 @@ from minikafka.cli.shared.commands import (
     take_connection,
     with_action_first,
 )
-from minikafka.cli.shared.profiles import ProfileParser
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list", "remove-throttles")
 PLAN_FORMAT = (

@@ -18,13 +18,13 @@ from minikafka.cli.shared.commands import (
     FAILURE,
     OK,
     CommandError,
+    ProfileParser,
     add_connection_options,
     explain,
     read_text,
     run,
     take_connection,
 )
-from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import ErrorCode
 from minikafka.types import ElectionType, TopicPartition
 

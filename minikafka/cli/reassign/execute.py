@@ -33,9 +33,14 @@ from minikafka.cli.reassign.plan import (
     problems_with_log_dirs,
     refuse,
 )
-from minikafka.cli.reassign.progress import ProgressView, Seen, bytes_left, ids, log_dirs_of, look
 from minikafka.cli.reassign.verify import (
+    ProgressView,
+    Seen,
+    bytes_left,
     find_throttles,
+    ids,
+    log_dirs_of,
+    look,
     moves_of,
     report,
     set_log_dirs_throttle,

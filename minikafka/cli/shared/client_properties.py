@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from minikafka.config.loader import resolve_properties
 from minikafka.config.properties import parse_properties
-from minikafka.config.providers import resolve_properties
 from minikafka.errors import ConfigError
 from minikafka.network.client_security import (
     CLIENT_CREDENTIALS,
@@ -26,7 +26,7 @@ from minikafka.network.client_security import (
 from minikafka.security.tls_settings import client_tls_settings
 
 if TYPE_CHECKING:
-    from minikafka.network.sasl_login import SaslLogin
+    from minikafka.network.client_security import SaslLogin
 
 FILE_BYTES_MAX = 1024 * 1024
 """Such a file has some lines; with certificates in it, some KiB."""

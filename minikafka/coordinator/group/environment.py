@@ -1,10 +1,16 @@
 """The configuration of a group coordinator, and of single groups. Kafka: ``GroupCoordinatorConfig``,
 ``GroupConfig``.
+
+What a group coordinator sees of the cluster's topics. Kafka: ``MetadataImage`` (its ``TopicsImage``).
+
+What the groups of a coordinator have done, for its metrics. Kafka: ``GroupCoordinatorMetrics``.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, Protocol
+from uuid import UUID
 
 import msgspec
 
@@ -34,3 +40,51 @@ class GroupSettings(Protocol):
     offsets_retention_minutes: int
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings: ...
+
+
+class TopicInfo(NamedTuple):
+    name: str
+    topic_id: UUID
+    partition_count: int
+
+
+class TopicImage(Protocol):
+    """The topics as they are now; ``version`` rises whenever one comes, grows or goes."""
+
+    @property
+    def version(self) -> int: ...
+
+    def topic(self, name: str) -> TopicInfo | None: ...
+
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None: ...
+
+    def names(self) -> Iterable[str]:
+        """In alphabetical order."""
+        ...
+
+
+class GroupCounts:
+    """Of all partitions that a broker has coordinated since it started: shards come and go, this stays."""
+
+    __slots__ = (
+        "completed_rebalances",
+        "consumer_group_rebalances",
+        "offset_commits",
+        "offset_deletions",
+        "offset_expirations",
+    )
+
+    def __init__(self) -> None:
+        self.offset_commits = 0
+        """Offsets that were to be written, those of transactions too."""
+        self.offset_expirations = 0
+        self.offset_deletions = 0
+        """Those that OffsetDelete asked for."""
+        self.completed_rebalances = 0
+        """Of classic groups: all members have their assignments."""
+        self.consumer_group_rebalances = 0
+        """Epochs of KIP-848 groups that began because of what a member said or of a change of topics."""
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        return f"GroupCounts({values})"

@@ -33,11 +33,12 @@ import msgspec
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.coordinator.effects import BatchOfTransaction
-from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import Answer, Append, Effects, Ticket, coordinator_error
-from minikafka.coordinator.group.environment import GroupSettings
+from minikafka.coordinator.group.environment import GroupCounts, GroupSettings
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import (
+    Answer,
+    Append,
+    Effects,
     EndTransaction,
     FetchedOffset,
     OffsetCommit,
@@ -45,11 +46,13 @@ from minikafka.coordinator.group.messages import (
     OffsetFetchGroup,
     OffsetFetchResult,
     OffsetToCommit,
+    Ticket,
     TxnOffsetCommit,
+    coordinator_error,
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
+from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker
 from minikafka.types import TopicPartition
 
 T = TypeVar("T")

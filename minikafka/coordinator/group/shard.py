@@ -15,26 +15,20 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from uuid import UUID
 
-from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
+from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from minikafka.coordinator.group.consumer.updater import GroupUpdater
-from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import (
+from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
+from minikafka.coordinator.group.group import Group, GroupMap, GroupMemory
+from minikafka.coordinator.group.messages import (
     Answer,
     Append,
-    Effects,
-    GroupOperation,
-    Ticket,
-    coordinator_error,
-)
-from minikafka.coordinator.group.environment import GroupSettings
-from minikafka.coordinator.group.group import Group
-from minikafka.coordinator.group.memory import GroupMap, GroupMemory
-from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeat,
     DescribedConsumerGroup,
     DescribedGroup,
+    Effects,
     EndTransaction,
+    GroupOperation,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -43,10 +37,11 @@ from minikafka.coordinator.group.messages import (
     OffsetFetchGroup,
     OffsetFetchResult,
     SyncGroup,
+    Ticket,
     TxnOffsetCommit,
+    coordinator_error,
 )
 from minikafka.coordinator.group.offsets import CommittedOffset, GroupOffsets
-from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupMetadataKey,

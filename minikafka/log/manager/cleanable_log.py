@@ -20,7 +20,7 @@ from minikafka.log.files.checkpoint import encode_uuid
 if TYPE_CHECKING:
     from minikafka.log.compaction import staged_compaction as staged
     from minikafka.log.compaction.staged_compaction import CompactedSegment, CompactionJob, CompactionManifest
-    from minikafka.log.segment.retention import DeletedFiles
+    from minikafka.log.segment.log_segments import DeletedFiles
     from minikafka.log.segment.segment import LogSegment
     from minikafka.log.unified_log import UnifiedLog
 else:

@@ -78,16 +78,18 @@ from minikafka.log.manager.disk_work import DirectoryRemoval, DiskWork, NewLogSy
 from minikafka.log.manager.log_directories import (
     Fate,
     FoundLog,
+    IsStray,
     LogDirectories,
+    LogDirectoryLoader,
     RandomBits,
     decide_fates,
+    log_stray,
     random_uuid,
 )
-from minikafka.log.manager.log_directory_loader import IsStray, LogDirectoryLoader, log_stray
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.log.segment.retention import DeletedFiles
+    from minikafka.log.segment.log_segments import DeletedFiles
     from minikafka.log.unified_log import UnifiedLog
 
 PREFERRED_DIRECTORIES_MAX = 10_000

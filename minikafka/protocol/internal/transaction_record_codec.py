@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from minikafka.protocol.internal.group_record_schemas import (
+from minikafka.protocol.internal.group_record_codec import (
     UNREADABLE,
     Field,
     entity_schema,

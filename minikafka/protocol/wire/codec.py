@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 AnyBody = Body | msgspec.Struct
-"""A dict for the public APIs, a struct of ``protocol.control.messages`` for those between brokers."""
+"""A dict for the public APIs, a struct of ``protocol.control`` for those between brokers."""
 
 _REQUEST_HEADER = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from minikafka.errors import UNDECODABLE, PeerProtocolError
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     LeaderAndIsrRequest,

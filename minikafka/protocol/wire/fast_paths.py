@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from minikafka.protocol.records.record_parser import RecordError
+from minikafka.protocol.records.records import RecordError
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.writing import unsigned_varint
 from minikafka.steps import ELEMENTS_A_STEP, Steps

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from minikafka.errors import UNDECODABLE, ConfigError
-from minikafka.security.sasl.errors import SaslError
+from minikafka.security.sasl.mechanism import SaslError
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key

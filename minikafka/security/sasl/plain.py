@@ -9,7 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 
-from minikafka.security.sasl.errors import SaslError, shown_name
+from minikafka.security.sasl.mechanism import SaslError, shown_name
 
 MECHANISM = "PLAIN"
 USER_OPTION_PREFIX = "user_"

@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from minikafka.security.sasl.errors import SaslError, shown_name
+from minikafka.security.sasl.mechanism import SaslError, shown_name
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism."""

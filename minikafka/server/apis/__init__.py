@@ -1,8 +1,8 @@
-"""One file per API, with the name of its key: what it does, which versions differ how, and one ``handle``.
+"""The APIs, a file for each family of them.
 
-``HANDLERS`` is the list of all of them. A file is imported when its API is first
-asked for, or soon after the broker's start. Those APIs that
-this broker does not have share ``refusal``.
+Each API has one function, ``handle_`` and the name of its key: what it does, and which of its versions differ
+how. ``HANDLERS`` is the list of all of them. A file is imported when the first of its APIs is asked for, or
+soon after the broker's start. Those APIs that this broker does not have share ``refusal``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,70 @@ from typing import Any, Final
 
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, REFUSED, ApiKey
 
+_FAMILIES: Final = {
+    "acls": (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
+    "api_versions": (ApiKey.API_VERSIONS,),
+    "classic_groups": (
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+    ),
+    "client_quotas": (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
+    "cluster": (ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_CLUSTER),
+    "configs": (
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+    ),
+    "consumer_groups": (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
+    "control": (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+    ),
+    "delegation_tokens": (
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ),
+    "fetch": (ApiKey.FETCH,),
+    "groups": (ApiKey.FIND_COORDINATOR, ApiKey.LIST_GROUPS, ApiKey.DELETE_GROUPS),
+    "partition_offsets": (ApiKey.DELETE_RECORDS, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH),
+    "log_dirs": (ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
+    "metadata": (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
+    "offsets": (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_DELETE),
+    "produce": (ApiKey.PRODUCE,),
+    "reassignments": (
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ),
+    "sasl": (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
+    "scram_credentials": (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
+    "telemetry": (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
+    "topics": (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
+    "transactions": (
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    ),
+    "write_txn_markers": (ApiKey.WRITE_TXN_MARKERS,),
+}  # fmt: skip
+"""The files, and the APIs in each."""
+_MODULES: Final = {key: f"{__name__}.{family}" for family, keys in _FAMILIES.items() for key in keys}
+
 
 class _Handlers(Mapping[ApiKey, Any]):
-    """The ``handle`` of each file."""
+    """The function that answers each API."""
 
     def __init__(self) -> None:
         self._keys: Final = ANSWERED.keys() | BETWEEN_BROKERS.keys()
@@ -23,7 +84,9 @@ class _Handlers(Mapping[ApiKey, Any]):
     def __getitem__(self, key: ApiKey) -> Any:
         if key not in self._keys:
             raise KeyError(key)
-        return import_module(_module_of(key)).handle
+        if key in REFUSED:
+            return import_module(f"{__name__}.refusal").handle
+        return getattr(import_module(_MODULES[key]), f"handle_{key.name.lower()}")
 
     def __iter__(self) -> Iterator[ApiKey]:
         return iter(sorted(self._keys))
@@ -36,32 +99,7 @@ class _Handlers(Mapping[ApiKey, Any]):
 
     def modules(self) -> list[str]:
         """The names of all files."""
-        return sorted({_module_of(key) for key in self._keys})
+        return sorted({f"{__name__}.refusal", *_MODULES.values()})
 
 
-def _module_of(key: ApiKey) -> str:
-    name = "refusal" if key in REFUSED else key.name.lower()
-    return f"{__name__}.{_FAMILIES.get(name, name)}"
-
-
-_FAMILIES: Final = {
-    "add_partitions_to_txn": "transactions",
-    "alter_client_quotas": "client_quotas",
-    "alter_user_scram_credentials": "scram_credentials",
-    "consumer_group_heartbeat": "consumer_groups",
-    "create_acls": "acls",
-    "delete_topics": "topics",
-    "describe_configs": "configs",
-    "describe_delegation_token": "delegation_tokens",
-    "describe_log_dirs": "log_dirs",
-    "describe_quorum": "cluster",
-    "elect_leaders": "reassignments",
-    "find_coordinator": "groups",
-    "get_telemetry_subscriptions": "telemetry",
-    "join_group": "classic_groups",
-    "list_offsets": "partition_offsets",
-    "offset_fetch": "offsets",
-    "sasl_handshake": "sasl",
-}
-"""Files with the name of their family."""
 HANDLERS: Final = _Handlers()

@@ -1,37 +1,84 @@
-"""CreateAcls (key 30): access control lists to add (KIP-11, KIP-140).
+"""CreateAcls, DeleteAcls, DescribeAcls (keys 30, 31, 29): the access control lists. Kafka: ``AclApis``.
 
-Behaviour (``AclApis.handleCreateAcls``, ``AclControlManager.validateNewAcl``, ``AclAuthorizer.createAcls``):
-needs ALTER on the cluster; each ACL has its own result, and one that is there already is a success. Any
-broker writes them to the store; when it answers it decides by them, the others as soon as they hear of it. A
-name with a slash is refused: it would be two nodes. No text is longer than 32767 bytes, which the codec sees
-to. SECURITY_DISABLED without an authorizer.
+ACLs of requests as values, and back into responses.
 
-Versions: 1 patterns (KIP-290); 2 flexible; 3 user resources (KIP-373).
+Kafka: ``CreateAclsRequest.aclBinding``, ``DeleteAclsRequest.aclBindingFilter``, ``DescribeAclsResponse``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import (
     CLUSTER_NAME,
+    AccessControlEntry,
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     PatternType,
+    ResourcePattern,
     ResourceType,
 )
-from minikafka.server.apis.shared.acls import binding_of, configured_acls
 from minikafka.server.apis.shared.authorization import require_on_cluster
-from minikafka.server.requests.context import RequestContext
-from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
+from minikafka.steps import ELEMENTS_A_STEP, Steps, each
+
+if TYPE_CHECKING:
+    from minikafka.server.security.acl_authorizer import AclStore, Deletion
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def configured_acls(services: Services, message: str) -> AclStore:
+    """Raises KafkaError: SECURITY_DISABLED with ``message``, which is not the same in all APIs."""
+    if services.acls is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, message)
+    return services.acls
+
+
+def binding_of(creation: Any) -> AclBinding:
+    """What is to be created; UNKNOWN where a number is none."""
+    pattern = ResourcePattern.of_codes(
+        creation.resource_type, creation.resource_name, creation.resource_pattern_type
+    )
+    return AclBinding(pattern, AccessControlEntry.of_fields(creation))
+
+
+def filter_of(fields: Any) -> AclBindingFilter:
+    """Raises KafkaError: INVALID_REQUEST, a number is none."""
+    wanted = AclBindingFilter.of_fields(fields)
+    unknown = wanted.unknown_part()
+    if unknown is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, unknown)
+    return wanted
+
+
+def pattern_fields(pattern: ResourcePattern) -> dict[str, Any]:
+    return {
+        "resource_type": pattern.resource_type,
+        "resource_name": pattern.name,
+        "pattern_type": pattern.pattern_type,
+    }
+
+
+def entry_fields(entry: AccessControlEntry) -> dict[str, Any]:
+    return entry._asdict()
+
+
+async def handle_create_acls(services: Services, context: RequestContext, request: Any) -> Body:
+    """CreateAcls (key 30): access control lists to add (KIP-11, KIP-140).
+
+    Behaviour (``AclApis.handleCreateAcls``, ``AclControlManager.validateNewAcl``,
+    ``AclAuthorizer.createAcls``): needs ALTER on the cluster; each ACL has its own result, and one that is
+    there already is a success. Any broker writes them to the store; when it answers it decides by them, the
+    others as soon as they hear of it. A name with a slash is refused: it would be two nodes. No text is
+    longer than 32767 bytes, which the codec sees to. SECURITY_DISABLED without an authorizer.
+
+    Versions: 1 patterns (KIP-290); 2 flexible; 3 user resources (KIP-373).
+    """
     try:
         require_on_cluster(services, context, AclOperation.ALTER)
         acls = configured_acls(services, "No Authorizer is configured.")
@@ -80,3 +127,74 @@ def why_invalid(binding: AclBinding) -> str | None:
     if not host:
         return "Invalid empty host"
     return None
+
+
+async def handle_delete_acls(services: Services, context: RequestContext, request: Any) -> Body:
+    """DeleteAcls (key 31): access control lists to remove, by filters (KIP-11, KIP-140).
+
+    Behaviour (``AclApis.handleDeleteAcls``, ``AclAuthorizer.deleteAcls``): needs ALTER on the cluster; each
+    filter has its own result, with the ACLs that are removed. One that several filters find is the first
+    one's, so the answer has each ACL once, whatever the filters are. SECURITY_DISABLED without an authorizer.
+
+    Versions: 1 patterns (KIP-290); 2 flexible; 3 user resources (KIP-373).
+    """
+    try:
+        require_on_cluster(services, context, AclOperation.ALTER)
+        acls = configured_acls(services, "No Authorizer is configured.")
+    except KafkaError as error:
+        return {"throttle_time": 0, "filter_results": [_refused(error)] * len(request.filters)}
+    filters, results = [], []
+    time_slice = TimeSlice()
+    for wanted in request.filters:
+        await time_slice.give_way()
+        try:
+            filters.append(filter_of(wanted))
+            results.append({**NO_ERROR})
+        except KafkaError as error:
+            results.append(_refused(error))
+    deletions = iter(await acls.delete(filters))
+    for result in results:
+        if "matching_acls" not in result:
+            result["matching_acls"] = matching = []
+            for deletion in next(deletions):
+                await time_slice.give_way()
+                matching.append(_deleted(deletion))
+    return {"throttle_time": 0, "filter_results": results}
+
+
+def _refused(error: KafkaError) -> dict[str, Any]:
+    return {**error_fields(error), "matching_acls": []}
+
+
+def _deleted(deletion: Deletion) -> dict[str, Any]:
+    (pattern, entry), error = deletion
+    outcome = NO_ERROR if error is None else error_fields(error)
+    return {**outcome, **pattern_fields(pattern), **entry_fields(entry)}
+
+
+def handle_describe_acls(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    """DescribeAcls (key 29): which access control lists there are (KIP-11, KIP-140).
+
+    Behaviour (``AclApis.handleDescribeAcls``): needs DESCRIBE on the cluster; the ACLs that the filter finds,
+    by resource, as this broker knows them. SECURITY_DISABLED without an authorizer, which MirrorMaker takes
+    for "nothing to copy".
+
+    Versions: 1 patterns (KIP-290); 2 flexible; 3 user resources (KIP-373).
+    """
+    try:
+        require_on_cluster(services, context, AclOperation.DESCRIBE)
+        acls = configured_acls(services, "No Authorizer is configured on the broker")
+        wanted = filter_of(request)
+    except KafkaError as error:
+        return {"throttle_time": 0, **error_fields(error), "resources": []}
+    by_pattern: dict[ResourcePattern, list[dict[str, Any]]] = {}
+    for count, (pattern, entry) in enumerate((yield from acls.matching(wanted)), start=1):
+        by_pattern.setdefault(pattern, []).append(entry_fields(entry))
+        if count % ELEMENTS_A_STEP == 0:
+            yield
+    resources = yield from each(
+        lambda found: pattern_fields(found[0]) | {"acls": found[1]},
+        by_pattern.items(),
+        a_step=ELEMENTS_A_STEP,
+    )
+    return {"throttle_time": 0, **NO_ERROR, "resources": resources}

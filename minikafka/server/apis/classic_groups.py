@@ -1,27 +1,32 @@
-"""JoinGroup (key 11): a member joins a classic group, or joins again because the group rebalances.
-
-Behaviour (``KafkaApis.handleJoinGroupRequest``, ``GroupCoordinatorService.joinGroup``): the answer waits
-until the rebalance has gathered its members, and only the leader's lists them. An empty group id is
-INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED. What else is wrong is for the groups to say
-(``classic_groups``).
-
-Versions: 1 a rebalance timeout apart from the session timeout, which before is both; 2 throttle time; 4
-members without an id get one first (KIP-394); 5 group instance ids (KIP-345); 6 flexible; 7 the protocol type
-in the answer, and null for a protocol that is not there; 8 why a member joins (KIP-800); 9 members that may
-skip the assignment (KIP-814). Versions 0 and 1 were gone in 4.0 and came back (KAFKA-19444).
-"""
+"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups (keys 11 to 15)."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
 from typing import Any
 
-from minikafka.coordinator.group.messages import JoinGroup, JoinGroupResult
-from minikafka.errors import KafkaError
+from minikafka.coordinator.group.messages import (
+    DescribedGroup,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupResult,
+)
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.server.apis.shared.authorization import Permission, denied
+from minikafka.server.apis.shared.authorization import (
+    NOT_ASKED,
+    Permission,
+    authorized_operations,
+    denied,
+    require,
+)
 from minikafka.server.apis.shared.coordinator_requests import (
     GroupQuestion,
     answer_of_group,
@@ -29,10 +34,15 @@ from minikafka.server.apis.shared.coordinator_requests import (
     check_group_id,
     client_host,
     client_id,
+    describable_topics,
+    error_code,
+    matched_and_decided,
+    outcome,
+    regexes_due,
 )
-from minikafka.server.apis.shared.group_regexes import describable_topics, matched_and_decided, regexes_due
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 
 FIRST_VERSION_WITH_KNOWN_MEMBERS = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
@@ -42,12 +52,24 @@ REASON_LENGTH_MAX = 255
 """``JoinGroupRequest.maybeTruncateReason``."""
 
 
-def handle(
+def handle_join_group(
     services: Services, context: RequestContext, request: Any
 ) -> Body | Result | Coroutine[Any, Any, Body]:
+    """JoinGroup (key 11): a member joins a classic group, or joins again because the group rebalances.
+
+    Behaviour (``KafkaApis.handleJoinGroupRequest``, ``GroupCoordinatorService.joinGroup``): the answer waits
+    until the rebalance has gathered its members, and only the leader's lists them. An empty group id is
+    INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED. What else is wrong is for the groups to say
+    (``classic_groups``).
+
+    Versions: 1 a rebalance timeout apart from the session timeout, which before is both; 2 throttle time; 4
+    members without an id get one first (KIP-394); 5 group instance ids (KIP-345); 6 flexible; 7 the protocol
+    type in the answer, and null for a protocol that is not there; 8 why a member joins (KIP-800); 9 members
+    that may skip the assignment (KIP-814). Versions 0 and 1 were gone in 4.0 and came back (KAFKA-19444).
+    """
     error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if error is not None:
-        return _body(JoinGroupResult(error=error.code, member_id=""), context.api_version)
+        return _join_group_body(JoinGroupResult(error=error.code, member_id=""), context.api_version)
     if regexes_due(services, request.group_id):  # it is a KIP-848 group
         return _with_regexes(services, context, request)
     return ask_group(services, context, *_question(context, request, describable_topics(services, context)))
@@ -69,7 +91,7 @@ def _question(context: RequestContext, request: Any, describable: Permission | N
     def body(result: JoinGroupResult | KafkaError) -> Body:
         if isinstance(result, KafkaError):
             result = JoinGroupResult(error=result.code, member_id=request.member_id)
-        return _body(result, version)
+        return _join_group_body(result, version)
 
     return GroupQuestion(join.group_id, call, body)
 
@@ -95,7 +117,7 @@ def _join(context: RequestContext, request: Any, describable: Permission | None)
     )
 
 
-def _body(result: JoinGroupResult, version: int) -> Body:
+def _join_group_body(result: JoinGroupResult, version: int) -> Body:
     protocol_name = result.protocol_name
     if protocol_name is None and version < FIRST_VERSION_WITH_NULL_PROTOCOL:
         protocol_name = ""
@@ -116,4 +138,221 @@ def _body(result: JoinGroupResult, version: int) -> Body:
             }
             for member in result.members
         ],
+    }
+
+
+FIRST_VERSION_WITH_PROTOCOL = 5
+
+
+def handle_sync_group(services: Services, context: RequestContext, request: Any) -> Body | Result:
+    """SyncGroup (key 14): the leader brings what each member of a classic group is to do, each member fetches
+    it.
+
+    Behaviour (``KafkaApis.handleSyncGroupRequest``, ``GroupCoordinatorService.syncGroup``): the answer waits
+    for the leader. An empty group id is INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED; since
+    version 5 a request that does not name the protocol type and the protocol is INCONSISTENT_GROUP_PROTOCOL.
+
+    Versions: 1 throttle time; 3 group instance ids; 4 flexible; 5 protocol type and name, both ways
+    (KIP-559).
+    """
+    sync = SyncGroup(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=field(request, "group_instance_id", None),
+        protocol_type=field(request, "protocol_type", None),
+        protocol_name=field(request, "protocol_name", None),
+        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+    names_protocol = sync.protocol_type is not None and sync.protocol_name is not None
+    if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
+        return _sync_group_body(KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, sync.group_id)
+    if error is not None:
+        return _sync_group_body(error)
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(sync.group_id)
+        return shard.sync_group(sync, ticket, now_ms)
+
+    return ask_group(services, context, sync.group_id, call, _sync_group_body)
+
+
+def _sync_group_body(result: SyncGroupResult | KafkaError) -> Body:
+    if isinstance(result, KafkaError):
+        result = SyncGroupResult(error=result.code)
+    return {
+        "throttle_time": 0,
+        "error_code": result.error,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol_name,
+        "assignment": result.assignment,
+    }
+
+
+def handle_heartbeat(services: Services, context: RequestContext, request: Any) -> Body | Result:
+    """Heartbeat (key 12): a member of a classic group lives.
+
+    Behaviour (``GroupCoordinatorService.heartbeat``): the answer says whether the group rebalances
+    (REBALANCE_IN_PROGRESS). While the group is being loaded all is well: its sessions begin when that is
+    done. An empty group id is INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED.
+
+    Versions: 1 throttle time; 3 group instance ids; 4 flexible.
+    """
+    error = refusal(services, context, request)
+    if error is not None:
+        return _heartbeat_body(error)
+    return ask_group(services, context, *question(services, context, request))
+
+
+def refusal(
+    services: Services, context: RequestContext, request: Any, *, logs: bool = True
+) -> KafkaError | None:
+    """Why who asks may not ask that."""
+    return denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id, logs=logs)
+
+
+def question(services: Services, context: RequestContext, request: Any) -> GroupQuestion:
+    """What ``request`` asks, the same for all requests with these bytes of this connection."""
+    heartbeat = Heartbeat(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=field(request, "group_instance_id", None),
+    )
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(heartbeat.group_id)
+        return shard.heartbeat(heartbeat, ticket, now_ms)
+
+    return GroupQuestion(heartbeat.group_id, call, _heartbeat_body)
+
+
+def _heartbeat_body(result: Any) -> Body:
+    code = error_code(result)
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.NONE
+    return {"throttle_time": 0, "error_code": code}
+
+
+FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
+
+
+def handle_leave_group(services: Services, context: RequestContext, request: Any) -> Body | Result:
+    """LeaveGroup (key 13): members leave a classic group, by themselves or by an administrator's hand.
+
+    Behaviour (``GroupCoordinatorService.leaveGroup``, ``LeaveGroupResponse``): each member has its own error;
+    before version 3 there is one member, and its error is that of the whole. An empty group id is
+    INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED.
+
+    Versions: 1 throttle time; 3 several members, by id or by instance id (KIP-345); 4 flexible; 5 why a
+    member leaves (KIP-800).
+    """
+    leave = LeaveGroup(request.group_id, _members(context, request))
+
+    def body(result: LeaveGroupResult | KafkaError) -> Body:
+        if isinstance(result, KafkaError):
+            return {"throttle_time": 0, "error_code": result.code, "members": []}
+        code = ErrorCode.NONE
+        if context.api_version < FIRST_VERSION_WITH_SEVERAL_MEMBERS and result.members:
+            _, code = result.members[0]
+        return {
+            "throttle_time": 0,
+            "error_code": code,
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "group_instance_id": member.group_instance_id,
+                    "error_code": error,
+                }
+                for member, error in result.members
+            ],
+        }
+
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, leave.group_id)
+    if error is not None:
+        return body(error)
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(leave.group_id)
+        return shard.leave_group(leave, ticket, now_ms)
+
+    return ask_group(services, context, leave.group_id, call, body)
+
+
+def _members(context: RequestContext, request: Any) -> tuple[LeavingMember, ...]:
+    if context.api_version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
+        return (LeavingMember(request.member_id),)
+    return tuple(
+        LeavingMember(member.member_id, member.group_instance_id, field(member, "reason", None))
+        for member in request.members
+    )
+
+
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
+
+DEAD = "Dead"
+
+
+def handle_describe_groups(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    """DescribeGroups (key 15): classic groups and their members.
+
+    Behaviour (``KafkaApis.handleDescribeGroupsRequest``, ``GroupMetadataManager.describeGroups``): each group
+    has its own error, without DESCRIBE GROUP_AUTHORIZATION_FAILED. A group that is not there, or is one of
+    KIP-848, is a group in state Dead without an error; since version 6 it is GROUP_ID_NOT_FOUND, and says so.
+    The group id may be empty, as in Kafka. A group that is named again is answered once, unlike Kafka's: all
+    its members, for each few bytes.
+
+    Versions: 1 throttle time; 3 authorized operations; 4 group instance ids; 5 flexible; 6 GROUP_ID_NOT_FOUND
+    and error messages (KIP-1043).
+    """
+    asked = field(request, "include_authorized_operations", False)
+    groups = []
+    for group_id in dict.fromkeys(request.groups):
+        group = _describe(services, context, group_id)
+        if (
+            group.error is ErrorCode.GROUP_ID_NOT_FOUND
+            and context.api_version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+        ):
+            group = DescribedGroup(group_id=group_id, state=DEAD)
+        operations = NOT_ASKED
+        if group.error is ErrorCode.NONE:
+            operations = authorized_operations(services, context, ResourceType.GROUP, group_id, asked=asked)
+        groups.append(_describe_groups_body(group, operations))
+        yield
+    return {"throttle_time": 0, "groups": groups}
+
+
+def _describe(services: Services, context: RequestContext, group_id: str) -> DescribedGroup:
+    def read() -> DescribedGroup:
+        require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        return services.groups.shard_of(group_id).describe_group(group_id)
+
+    found = outcome(read)
+    if isinstance(found, KafkaError):
+        state = DEAD if found.code is ErrorCode.GROUP_ID_NOT_FOUND else ""
+        return DescribedGroup(group_id=group_id, error=found.code, error_message=found.message, state=state)
+    return found
+
+
+def _describe_groups_body(group: DescribedGroup, operations: int) -> dict[str, Any]:
+    return {
+        "error_code": group.error,
+        "error_message": group.error_message,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+        "authorized_operations": operations,
     }

@@ -1,43 +1,104 @@
-"""DescribeQuorum (key 55): how far each replica of a partition is, as its leader sees it (KIP-595, KIP-836).
-
-Behaviour (``KafkaRaftClient.handleDescribeQuorumRequest``, ``LeaderState.describeQuorum``): the leader's
-epoch, its high watermark, and for each replica the log end offset, the last fetch and when it was last caught
-up; -1 is "not known", and the leader is caught up now. It needs DESCRIBE on the cluster.
-
-Where it differs from Kafka, which answers this for its KRaft log only:
-- every partition can be asked about, at its leader: ``current_voters`` are its assigned replicas. This is how
-  tools learn why a replica is out of the ISR. NOT_LEADER_OR_FOLLOWER comes with the leader that this broker
-  knows of;
-- ``__cluster_metadata`` is no log here. Its partition 0 stands for the controller: its leader is the
-  controller, its epoch the controller's, and its voters are the live brokers. They all read one store, so
-  none of them lags: the offset of each is how many changes of topics this broker has heard of. So
-  ``kafka-metadata-quorum describe`` shows who the controller is.
-
-Versions: 1 adds the times of followers (KIP-836); 2 messages of errors and the endpoints of nodes (KIP-853).
-"""
+"""DescribeCluster, DescribeQuorum and UpdateFeatures (keys 60, 55, 57)."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from minikafka.errors import KafkaError
-from minikafka.protocol.wire.codec import Body
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.replication.partition_replicas import NEVER_MS, ReplicaProgress
 from minikafka.security.acl import AclOperation
-from minikafka.server.apis.shared.authorization import denied_on_cluster
+from minikafka.server.apis.metadata import describe_brokers
+from minikafka.server.apis.shared.authorization import authorized_operations_on_cluster, denied_on_cluster
 from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.server.replica.partition import Partition
-from minikafka.server.requests.context import RequestContext
-from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
+from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
+from minikafka.server.runtime.features import LEVELS
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_LEADER, NO_OFFSET, NO_TIMESTAMP, BrokerId, TopicPartition
 
+ENDPOINT_TYPE_BROKER = 1
+ENDPOINT_TYPE_CONTROLLER = 2
+
+
+def handle_describe_cluster(services: Services, context: RequestContext, request: Any) -> Body:
+    """DescribeCluster (key 60): the cluster's id, controller and brokers (KIP-700).
+
+    Behaviour (``AuthHelper.computeDescribeClusterResponse``): addresses of the listener that the question
+    came on. A question that is meant for a controller's own listener (KIP-919) is refused: brokers are all
+    there is here. Everybody may ask; the operations of one that may not describe the cluster are none.
+
+    Versions: 1 endpoint type; 2 fenced brokers may be asked for (KIP-1073); a broker here is either live or
+    unknown.
+    """
+    endpoint_type = field(request, "endpoint_type", ENDPOINT_TYPE_BROKER)
+    if endpoint_type == ENDPOINT_TYPE_CONTROLLER:
+        return _refuse(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, "
+            "but we wanted an endpoint of type CONTROLLER",
+        )
+    if endpoint_type != ENDPOINT_TYPE_BROKER:
+        return _refuse(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
+    metadata = services.metadata
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "endpoint_type": ENDPOINT_TYPE_BROKER,
+        "cluster_id": services.cluster_id,
+        "controller_id": metadata.controller_id,
+        "brokers": [
+            {
+                "broker_id": broker["node_id"],
+                "host": broker["host"],
+                "port": broker["port"],
+                "rack": broker["rack"],
+                "is_fenced": False,
+            }
+            for broker in describe_brokers(metadata, context.connection.listener_name)
+        ],
+        "cluster_authorized_operations": authorized_operations_on_cluster(
+            services, context, asked=request.include_cluster_authorized_operations
+        ),
+    }
+
+
+def _refuse(code: ErrorCode, message: str) -> Body:
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "error_message": message,
+        "cluster_id": "",
+        "brokers": [],
+    }
+
+
 CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+def handle_describe_quorum(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    """DescribeQuorum (key 55): how far each replica of a partition is, as its leader sees it (KIP-595,
+    KIP-836).
+
+    Behaviour (``KafkaRaftClient.handleDescribeQuorumRequest``, ``LeaderState.describeQuorum``): the leader's
+    epoch, its high watermark, and for each replica the log end offset, the last fetch and when it was last
+    caught up; -1 is "not known", and the leader is caught up now. It needs DESCRIBE on the cluster.
+
+    Where it differs from Kafka, which answers this for its KRaft log only:
+    - every partition can be asked about, at its leader: ``current_voters`` are its assigned replicas. This is
+      how tools learn why a replica is out of the ISR. NOT_LEADER_OR_FOLLOWER comes with the leader that this
+      broker knows of;
+    - ``__cluster_metadata`` is no log here. Its partition 0 stands for the controller: its leader is the
+      controller, its epoch the controller's, and its voters are the live brokers. They all read one store, so
+      none of them lags: the offset of each is how many changes of topics this broker has heard of. So
+      ``kafka-metadata-quorum describe`` shows who the controller is.
+
+    Versions: 1 adds the times of followers (KIP-836); 2 messages of errors and the endpoints of nodes
+    (KIP-853).
+    """
     error = denied_on_cluster(services, context, AclOperation.DESCRIBE)
     if error is not None:
         return {**error_fields(error), "topics": [], "nodes": []}
@@ -138,3 +199,52 @@ def _state(
         "last_fetch_timestamp": last_fetch_ms,
         "last_caught_up_timestamp": last_caught_up_ms,
     }
+
+
+UPGRADE_TYPES = (1, 2, 3)
+"""Upgrade, safe downgrade, unsafe downgrade."""
+
+
+def handle_update_features(services: Services, context: RequestContext, request: Any) -> Body:
+    """UpdateFeatures (key 57): change the cluster's feature levels (KIP-584). None changes: see
+    ``server.runtime.features``.
+
+    Behaviour (``FeatureControlManager.updateFeatures``): an empty update succeeds, and so does one that sets
+    features to the level where they are, which is 0 for a feature that this cluster does not have. Any other
+    level is INVALID_UPDATE_VERSION, for all features of the request: they change together or not at all.
+    ApiVersions says the same. It needs ALTER on the cluster.
+
+    Versions: 0 allow_downgrade; 1 upgrade_type and validate_only; 2 no results by feature.
+    """
+    error = denied_on_cluster(services, context, AclOperation.ALTER)
+    if error is not None:
+        return {"throttle_time": 0, **error_fields(error), "results": []}
+    reasons = [
+        reason for update in request.feature_updates if (reason := _refusal(services, update)) is not None
+    ]
+    if reasons:
+        return {
+            "throttle_time": 0,
+            "error_code": ErrorCode.INVALID_UPDATE_VERSION,
+            "error_message": "The update failed for all features since the following feature had an error: "
+            + reasons[0],
+            "results": [],
+        }
+    results = [
+        {"feature": update.feature, "error_code": ErrorCode.NONE, "error_message": None}
+        for update in request.feature_updates
+    ]
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": None, "results": results}
+
+
+def _refusal(services: Services, update: Any) -> str | None:
+    level = update.max_version_level
+    if field(update, "upgrade_type", UPGRADE_TYPES[0]) not in UPGRADE_TYPES:
+        why = "The controller does not support the given upgrade type."
+    elif level < 0:
+        why = "A feature version cannot be less than 0."
+    elif level != LEVELS.get(update.feature, 0):
+        why = f"Local controller {services.node_id} does not support this feature at that level."
+    else:
+        return None
+    return f"Invalid update version {level} for feature {update.feature}. {why}"

@@ -1,4 +1,7 @@
-"""What the requests of a controller have in common: whom they are meant for, and what refuses them."""
+"""What a controller asks of brokers, and a broker of the controller (keys 4 to 7).
+
+What the requests of a controller have in common: whom they are meant for, and what refuses them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,19 @@ import msgspec
 
 from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.control import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.shared.authorization import denied_on_cluster
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
 
 logger = logging.getLogger(__name__)
@@ -63,3 +76,97 @@ def refused(api: str) -> Iterator[Refusal]:
     except StoreError as error:
         logger.warning("%s failed: the coordination store: %s", api, error)
         refusal.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def handle_leader_and_isr(
+    services: Services, context: RequestContext | None, request: LeaderAndIsrRequest
+) -> LeaderAndIsrResponse:
+    """LeaderAndIsr (key 4): the controller says which partitions this broker leads, and whom it follows in
+    others.
+
+    Behaviour (``KafkaApis.handleLeaderAndIsrRequest``, ``ReplicaManager.becomeLeaderOrFollower``): a
+    controller with an old epoch is STALE_CONTROLLER_EPOCH, a request to an earlier incarnation of this broker
+    STALE_BROKER_EPOCH; otherwise each partition answers for itself. Requests are carried out one after the
+    other. The configurations of topics that are new here are read first, because their logs are made from
+    them.
+    """
+    error_code = check_peer(services, context)
+    if error_code:
+        return LeaderAndIsrResponse(error_code)
+    async with services.replica_manager.state_changes:
+        error_code = check_broker_epoch(services, request.broker_epoch, "LeaderAndIsr", request.controller_id)
+        if error_code:
+            return LeaderAndIsrResponse(error_code)
+        with refused("LeaderAndIsr") as refusal:
+            await services.configs.load_topics({each.topic: each.topic_id for each in request.partitions})
+            response = await services.replica_manager.become_leader_or_follower(request)
+            if not response.error_code:
+                services.metadata_received.set()
+            return response
+        return LeaderAndIsrResponse(refusal.error_code)
+
+
+async def handle_stop_replica(
+    services: Services, context: RequestContext | None, request: StopReplicaRequest
+) -> StopReplicaResponse:
+    """StopReplica (key 5): the controller takes partitions from this broker, or deletes them.
+
+    Behaviour (``KafkaApis.handleStopReplicaRequest``, ``ReplicaManager.stopReplicas``): as LeaderAndIsr for
+    epochs; each partition answers for itself.
+    """
+    error_code = check_peer(services, context)
+    if error_code:
+        return StopReplicaResponse(error_code)
+    async with services.replica_manager.state_changes:
+        error_code = check_broker_epoch(services, request.broker_epoch, "StopReplica", request.controller_id)
+        if error_code:
+            return StopReplicaResponse(error_code)
+        with refused("StopReplica") as refusal:
+            return await services.replica_manager.stop_replicas(request)
+        return StopReplicaResponse(refusal.error_code)
+
+
+async def handle_update_metadata(
+    services: Services, context: RequestContext | None, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    """UpdateMetadata (key 6): the controller tells who lives and who leads.
+
+    Behaviour (``KafkaApis.handleUpdateMetadataRequest``, ``ReplicaManager.maybeUpdateMetadataCache``): as
+    LeaderAndIsr for epochs. A leader whose replica was moved away resigns
+    (``ReplicaManager.resign_moved_leaders``). What was set for topics that are gone is forgotten with them,
+    and so are the offsets that groups have committed for them.
+    """
+    error_code = check_peer(services, context)
+    if error_code:
+        return UpdateMetadataResponse(error_code)
+    async with services.replica_manager.state_changes:
+        error_code = check_broker_epoch(
+            services, request.broker_epoch, "UpdateMetadata", request.controller_id
+        )
+        if error_code:
+            return UpdateMetadataResponse(error_code)
+        with refused("UpdateMetadata") as refusal:
+            services.replica_manager.accept_controller_epoch(request.controller_epoch)
+            await services.configs.load_topics({each.topic: each.topic_id for each in request.partitions})
+            gone = services.metadata.update(request)
+            services.replica_manager.resign_moved_leaders(request.partitions)
+            for topic in gone:
+                if services.metadata.topic(topic) is None:  # else another of the same name is there already
+                    services.configs.topic_gone(topic)
+            if gone:
+                services.groups.topics_deleted(gone)
+        return UpdateMetadataResponse(refusal.error_code)
+
+
+async def handle_controlled_shutdown(
+    services: Services, context: RequestContext | None, request: ControlledShutdownRequest
+) -> ControlledShutdownResponse:
+    """ControlledShutdown (key 7): a broker that is about to stop asks the controller to move its leaders.
+
+    Behaviour (``KafkaApis.handleControlledShutdownRequest``): NOT_CONTROLLER from any other broker,
+    STALE_BROKER_EPOCH for an earlier incarnation of the broker; else the partitions that it still leads.
+    """
+    error_code = check_peer(services, context)
+    if error_code:
+        return ControlledShutdownResponse(error_code)
+    return await services.controller.controlled_shutdown(request)

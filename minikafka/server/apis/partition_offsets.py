@@ -1,36 +1,31 @@
-"""ListOffsets (key 2): where a partition begins, ends, or reaches a time.
+"""ListOffsets and OffsetForLeaderEpoch (keys 2, 23): offsets by time, and by leader epoch.
 
-Behaviour (``KafkaApis.handleListOffsetRequest``, ``ReplicaManager.fetchOffset``): -2 the log start, -1 the
-end that the isolation level shows, -3 the record with the largest timestamp (v7, KIP-734), -4 the local log
-start (v8, KIP-405), -5 the last tiered offset (v9: nothing is tiered, so -1), -6 the earliest that is still
-to be tiered (v11: none, so -1), otherwise the first record at or after the time.
-
-A consumer sees what is committed, and only on the leader. While the high watermark of a new leader is behind
-the start of its epoch, the end is OFFSET_NOT_AVAILABLE (KIP-207), before version 5 LEADER_NOT_AVAILABLE. A
-broker (it gives its replica id) sees the log end; a debugging tool (-2) too, on any replica. A topic without
-DESCRIBE is TOPIC_AUTHORIZATION_FAILED.
-
-Versions: 1 one offset; 2 isolation level and throttle time; 4 leader epochs (KIP-320); 6 flexible; 10 a
-timeout for remote storage, which is not used here. A place that the version does not know is
-UNSUPPORTED_VERSION.
+DeleteRecords (key 21).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.server.apis.shared.authorization import permission
+from minikafka.server.apis.shared.authorization import (
+    Permission,
+    is_authorized_on_cluster,
+    permission,
+    topic_denied,
+)
 from minikafka.server.replica import partition as places
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.replica.delayed_operations import DelayedDeleteRecords, PartitionDeletion
+from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
-from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 
 READ_COMMITTED = 1
 FIRST_VERSION_OF_NOT_AVAILABLE = 5
@@ -58,9 +53,25 @@ _Answers = dict[int, dict[str, Any] | ColdRead]
 """By the place in the request."""
 
 
-def handle(
+def handle_list_offsets(
     services: Services, context: RequestContext, request: Any
 ) -> Steps[Body | Coroutine[Any, Any, Body]]:
+    """ListOffsets (key 2): where a partition begins, ends, or reaches a time.
+
+    Behaviour (``KafkaApis.handleListOffsetRequest``, ``ReplicaManager.fetchOffset``): -2 the log start, -1
+    the end that the isolation level shows, -3 the record with the largest timestamp (v7, KIP-734), -4 the
+    local log start (v8, KIP-405), -5 the last tiered offset (v9: nothing is tiered, so -1), -6 the earliest
+    that is still to be tiered (v11: none, so -1), otherwise the first record at or after the time.
+
+    A consumer sees what is committed, and only on the leader. While the high watermark of a new leader is
+    behind the start of its epoch, the end is OFFSET_NOT_AVAILABLE (KIP-207), before version 5
+    LEADER_NOT_AVAILABLE. A broker (it gives its replica id) sees the log end; a debugging tool (-2) too, on
+    any replica. A topic without DESCRIBE is TOPIC_AUTHORIZATION_FAILED.
+
+    Versions: 1 one offset; 2 isolation level and throttle time; 4 leader epochs (KIP-320); 6 flexible; 10 a
+    timeout for remote storage, which is not used here. A place that the version does not know is
+    UNSUPPORTED_VERSION.
+    """
     counts: Counter[tuple[str, int]] = Counter()
     lookups = []
     for topic in request.topics:
@@ -168,4 +179,110 @@ def _refusal(index: int, code: ErrorCode) -> dict[str, Any]:
         "timestamp": NO_TIMESTAMP,
         "offset": NO_OFFSET,
         "leader_epoch": NO_EPOCH,
+    }
+
+
+def handle_offset_for_leader_epoch(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    # CLUSTER_ACTION is what followers have; consumers ask as well since KIP-320.
+    """OffsetForLeaderEpoch (key 23): where a leader epoch ended, so that a reader can find where its history
+    parts.
+
+    Behaviour (KIP-101, KIP-279, KIP-320; ``ReplicaManager.lastOffsetForLeaderEpoch``): the end offset of the
+    largest epoch at most the one asked for; the log end for the current epoch; -1 and -1 where nothing is
+    known. Only the leader answers, consumers and followers alike. It needs CLUSTER_ACTION on the cluster, or
+    DESCRIBE on the topic (TOPIC_AUTHORIZATION_FAILED).
+
+    Versions: 2 the current leader epoch in the request, throttle time; 3 a replica id, which changes nothing;
+    4 flexible.
+    """
+    describable = None
+    if not is_authorized_on_cluster(services, context, AclOperation.CLUSTER_ACTION, logs_denied=False):
+        describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    topics = []
+    for topic in request.topics:
+        partitions = yield from each(
+            partial(_end_of_epoch, services, describable, topic.topic), topic.partitions
+        )
+        topics.append({"topic": topic.topic, "partitions": partitions})
+        yield
+    return {"throttle_time": 0, "topics": topics}
+
+
+def _end_of_epoch(
+    services: Services, describable: Permission | None, topic: str, wanted: Any
+) -> dict[str, Any]:
+    answer = {"partition": wanted.partition, "error_code": ErrorCode.NONE}
+    try:
+        if describable is not None and not describable[topic]:
+            raise topic_denied()
+        partition = services.replica_manager.hosted(TopicPartition(topic, wanted.partition))
+        partition.check_leader(field(wanted, "current_leader_epoch", NO_EPOCH))
+        end = partition.epoch_end_offset(LeaderEpoch(wanted.leader_epoch))
+    except KafkaError as error:
+        return answer | {"error_code": error.code, "leader_epoch": NO_EPOCH, "end_offset": NO_OFFSET}
+    return answer | {"leader_epoch": end.epoch, "end_offset": end.end_offset}
+
+
+def handle_delete_records(
+    services: Services, context: RequestContext, request: Any
+) -> Steps[Body | Coroutine[Any, Any, Body]]:
+    """DeleteRecords (key 21): raise the log start offset of partitions (KIP-107).
+
+    Behaviour (``ReplicaManager.deleteRecords``): -1 stands for the high watermark; OFFSET_OUT_OF_RANGE above
+    it; POLICY_VIOLATION where the topic is only compacted; TOPIC_AUTHORIZATION_FAILED without DELETE on it.
+    Answers the new low watermark when all live replicas have deleted, or REQUEST_TIMED_OUT
+    (``DelayedDeleteRecords``). The answer does not wait for the disk: as in Kafka, the checkpoint of log
+    start offsets follows, and until then a crash may bring records back.
+
+    Versions: 0 to 2; 2 is flexible.
+    """
+    replicas = services.replica_manager
+    deletable = permission(services, context, AclOperation.DELETE, ResourceType.TOPIC)
+    topics = []
+    for topic in request.topics:
+        deletions = []
+        for wanted in topic.partitions:
+            deletion = PartitionDeletion(TopicPartition(topic.name, wanted.partition_index))
+            if deletable is not None and not deletable[topic.name]:
+                deletion.settle(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            else:
+                deletion.begin(replicas, Offset(wanted.offset))
+            deletions.append(deletion)
+            yield
+        topics.append((topic.name, deletions))
+    waiting = []
+    for _, group in topics:
+        for deletion in group:
+            if not deletion.try_settle(replicas):
+                waiting.append(deletion)
+            yield
+    if not waiting:
+        return _delete_records_body(topics)
+    operation = DelayedDeleteRecords(replicas, waiting, timeout_ms=request.timeout)
+    operation.park()
+
+    async def answer() -> Body:
+        await operation.done
+        return _delete_records_body(topics)
+
+    return answer()
+
+
+def _delete_records_body(topics: Iterable[tuple[str, list[PartitionDeletion]]]) -> Body:
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": deletion.topic_partition.partition,
+                        "low_watermark": deletion.low_watermark,
+                        "error_code": deletion.error,
+                    }
+                    for deletion in deletions
+                ],
+            }
+            for name, deletions in topics
+        ],
     }

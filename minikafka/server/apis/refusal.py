@@ -17,8 +17,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body
 from minikafka.protocol.wire.schema import message_schema
-from minikafka.server.requests.context import RequestContext
-from minikafka.server.runtime.error_fields import refusing_body
+from minikafka.server.requests import RequestContext, refusing_body
 from minikafka.server.services import Services
 
 

@@ -1,15 +1,11 @@
-"""DeleteTopics (key 20): delete topics by name or by id, each with its own result.
+"""CreateTopics, CreatePartitions and DeleteTopics (keys 19, 37, 20).
 
-Behaviour (``ControllerApis.deleteTopics``): a name or an id that comes twice is INVALID_REQUEST, once and
-before all rights, and so are both of a topic that comes by name and by id; unknown ones are
-UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; with ``delete.topic.enable=false`` everything is
-TOPIC_DELETION_DISABLED (INVALID_REQUEST before version 3, which does not know that code). Without DELETE on
-the cluster or the topic it is TOPIC_AUTHORIZATION_FAILED; of a topic by its id the name is shown to who may
-describe it. A topic is gone when the answer leaves; after ``timeout`` it is REQUEST_TIMED_OUT, and the topic
-goes when the brokers that hold it are there.
+How many partitions a client may create and delete: the controller mutation quota of one request (KIP-599).
 
-Versions: 4 flexible; 5 error messages and throttling errors: partitions beyond the client's quota are
-refused (KIP-599); 6 topics by id (KIP-516).
+Kafka: ``ControllerMutationQuota`` and its variants. A request spends a token for each partition. From the
+version on that knows THROTTLING_QUOTA_EXCEEDED it is strict: nothing more is done once the bucket is
+overspent, but what overspends it is. Before, everything is done. In both cases the client is told how long to
+wait, and waits.
 """
 
 from __future__ import annotations
@@ -18,26 +14,302 @@ from collections import Counter
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.configs import check_config_count
 from minikafka.server.apis.shared.authorization import (
     Permission,
     is_authorized_on_cluster,
     permission,
     topic_denied,
 )
-from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
-from minikafka.server.requests.context import RequestContext
-from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.cluster.topic_validation import validate_request_total
+from minikafka.server.quota.client_quotas import ClientQuotas, Violation
+from minikafka.server.requests import NO_ERROR, RequestContext, client_of, error_fields
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
+from minikafka.server.topics.topic_service import CreatedTopic
 from minikafka.steps import Steps, each
+
+NEVER = 32767
+"""A version that there is none of: the request spends tokens, and is never refused."""
+
+
+class MutationQuota:
+    """One request's. ``spend`` before each change, ``throttle`` once, when the answer is made."""
+
+    __slots__ = ("_client", "_context", "_is_strict", "_quotas", "_violated_ms", "_violation")
+
+    def __init__(self, quotas: ClientQuotas, context: RequestContext, *, strict_since_version: int) -> None:
+        self._quotas = quotas
+        self._context = context
+        self._client = client_of(quotas, context)
+        self._is_strict = context.api_version >= strict_since_version
+        self._violation: Violation | None = None
+        self._violated_ms = 0
+
+    def __repr__(self) -> str:
+        return f"MutationQuota({self._client}, strict={self._is_strict}, {self._violation})"
+
+    def spend(self, partitions: int) -> None:
+        """So many partitions are about to be created or deleted.
+
+        Raises:
+            KafkaError: THROTTLING_QUOTA_EXCEEDED: they must not be.
+        """
+        sensor = self._client.sensors.get(QuotaType.CONTROLLER_MUTATION)
+        if sensor is None:
+            return
+        clock = self._quotas.clock
+        record = sensor.record_if_free if self._is_strict else sensor.record
+        violation = record(partitions, clock)
+        if violation is not None:
+            self._violation, self._violated_ms = violation, clock.monotonic_ms()
+            if self._is_strict:
+                raise KafkaError(
+                    ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
+                )
+
+    def throttle(self) -> int:
+        """Mute the connection, if a quota was exceeded, for what is left to wait by now. Returns that, in
+        ms."""
+        if self._violation is None:
+            return 0
+        passed_ms = self._quotas.clock.monotonic_ms() - self._violated_ms
+        left_ms = self._violation.throttle_time_ms - passed_ms
+        if left_ms <= 0:
+            return 0
+        violation = self._violation._replace(throttle_time_ms=left_ms)
+        return self._quotas.slow_down(self._context.connection, self._client, violation)
+
+
+CREATE_TOPICS_STRICT_QUOTA_SINCE = 6
+
+DEFAULT = -1
+"""Partition count or replication factor: the broker's default."""
+
+
+async def handle_create_topics(services: Services, context: RequestContext, request: Any) -> Body:
+    """CreateTopics (key 19): create topics, each with its own result.
+
+    Behaviour (``ControllerApis.createTopics``, ``ReplicationControlManager.createTopics``): a name that
+    appears twice is INVALID_REQUEST; a manual assignment excludes a partition count and a replication factor;
+    -1 stands for the broker's ``num.partitions`` and ``default.replication.factor``; more than 10,000
+    partitions in one request is POLICY_VIOLATION for all of it. With ``validate_only`` everything is checked
+    and nothing written. The answer waits until this broker knows leaders for all partitions, so a topic that
+    is reported as created can be produced to at once; after ``timeout`` it is REQUEST_TIMED_OUT, and the
+    topic gets its leaders later.
+
+    It needs CREATE on the cluster or on the topic (TOPIC_AUTHORIZATION_FAILED), and DESCRIBE_CONFIGS on the
+    topic to see what it was made with.
+
+    Where it differs from Kafka: the topic id of a ``validate_only`` answer is zero; Kafka answers one that
+    nothing has.
+
+    Versions: 5 partition count, replication factor and configs in the answer (KIP-525), flexible; 6
+    throttling errors: partitions beyond the client's quota are refused (KIP-599); 7 topic ids.
+    """
+    quota = MutationQuota(
+        services.client_quotas, context, strict_since_version=CREATE_TOPICS_STRICT_QUOTA_SINCE
+    )
+    counts = Counter(topic.name for topic in request.topics)
+    total = sum(_partitions(services, topic) for topic in request.topics)
+    creatable = None
+    if not is_authorized_on_cluster(services, context, AclOperation.CREATE, logs_denied=False):
+        creatable = permission(services, context, AclOperation.CREATE, ResourceType.TOPIC)
+    describable = permission(
+        services, context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, logs_denied=False
+    )
+    results: list[dict[str, Any]] = []
+    written: list[CreatedTopic] = []
+    time_slice = TimeSlice()
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        await time_slice.give_way()
+        try:
+            if counts[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if creatable is not None and not creatable[name]:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+            validate_request_total(total)
+            created = await _create(services, topic, quota, validate_only=request.validate_only)
+        except KafkaError as error:
+            results.append(_failure(name, error))
+        else:
+            shows_configs = describable is None or describable[name]
+            results.append(_success(created) if shows_configs else _success(created) | _HIDDEN)
+            written.append(created)
+    if not request.validate_only:
+        late = await _wait(services, written, timeout_ms=request.timeout)
+        results = [late.get(result["name"], result) for result in results]
+    return {"throttle_time": quota.throttle(), "topics": results}
+
+
+async def _wait(
+    services: Services, written: list[CreatedTopic], *, timeout_ms: int
+) -> dict[str, dict[str, Any]]:
+    """Until all have leaders. Returns the answers for those that have none in time."""
+    late = {}
+    deadline_ms = services.clock.monotonic_ms() + timeout_ms
+    for topic in written:
+        left_ms = deadline_ms - services.clock.monotonic_ms()
+        try:
+            await services.topics.wait_for_leaders(
+                topic.name, partitions=topic.partitions, timeout_ms=left_ms
+            )
+        except KafkaError as error:
+            late[topic.name] = _failure(topic.name, error)
+    return late
+
+
+def _partitions(services: Services, topic: Any) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return services.config.num_partitions if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
+
+
+async def _create(
+    services: Services, topic: Any, quota: MutationQuota, *, validate_only: bool
+) -> CreatedTopic:
+    check_config_count(topic.configs)
+    return await services.topics.create_topic(
+        topic.name,
+        partitions=None if topic.num_partitions == DEFAULT else topic.num_partitions,
+        replication_factor=None if topic.replication_factor == DEFAULT else topic.replication_factor,
+        assignments=_assignments(topic),
+        configs={config.name: config.value for config in topic.configs},
+        validate_only=validate_only,
+        spend=quota.spend,
+    )
+
+
+def _assignments(topic: Any) -> dict[int, tuple[int, ...]] | None:
+    """The manual assignment of a request, if it has one.
+
+    Raises:
+        KafkaError: INVALID_REQUEST beside a count or a factor, INVALID_REPLICA_ASSIGNMENT for a partition
+            that comes twice.
+    """
+    if not topic.assignments:
+        return None
+    for what, value in (
+        ("replication factor", topic.replication_factor),
+        ("numPartitions", topic.num_partitions),
+    ):
+        if value != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    assignments: dict[int, tuple[int, ...]] = {}
+    for assignment in topic.assignments:
+        if assignment.partition_index in assignments:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+            )
+        assignments[assignment.partition_index] = assignment.broker_ids
+    return assignments
+
+
+def _success(created: CreatedTopic) -> dict[str, Any]:
+    return {
+        "name": created.name,
+        "topic_id": created.topic_id,
+        **NO_ERROR,
+        "topic_config_error_code": ErrorCode.NONE,
+        "num_partitions": created.partitions,
+        "replication_factor": created.replication_factor,
+        "configs": [
+            {
+                "name": entry.name,
+                "value": entry.value,
+                "read_only": entry.read_only,
+                "config_source": entry.source,
+                "is_sensitive": entry.is_sensitive,
+            }
+            for entry in created.configs
+        ],
+    }
+
+
+_HIDDEN = {
+    "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": [],
+}
+"""What a topic's creator is told of it that may not describe its configuration."""
+
+
+def _failure(name: str, error: KafkaError) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": None,
+        **error_fields(error),
+        "topic_config_error_code": ErrorCode.NONE,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }
+
+
+CREATE_PARTITIONS_STRICT_QUOTA_SINCE = 3
+
+
+async def handle_create_partitions(services: Services, context: RequestContext, request: Any) -> Body:
+    """CreatePartitions (key 37): give topics more partitions (KIP-195).
+
+    Behaviour (``ReplicationControlManager.createPartitions``): ``count`` is the new total and must be more
+    than there are (INVALID_PARTITIONS); a manual assignment names the replicas of the added partitions only.
+    A topic that appears twice is INVALID_REQUEST, one without ALTER TOPIC_AUTHORIZATION_FAILED. With
+    ``validate_only`` nothing is written. The answer waits for leaders as that of CreateTopics does.
+
+    Versions: 2 flexible; 3 throttling errors: partitions beyond the client's quota are refused (KIP-599).
+    """
+    quota = MutationQuota(
+        services.client_quotas, context, strict_since_version=CREATE_PARTITIONS_STRICT_QUOTA_SINCE
+    )
+    counts = Counter(topic.name for topic in request.topics)
+    alterable = permission(services, context, AclOperation.ALTER, ResourceType.TOPIC)
+    results = []
+    time_slice = TimeSlice()
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        await time_slice.give_way()
+        outcome = NO_ERROR
+        try:
+            if counts[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if alterable is not None and not alterable[name]:
+                raise topic_denied()
+            await services.topics.create_partitions(
+                name,
+                total=topic.count,
+                assignments=_new_assignments(topic),
+                validate_only=request.validate_only,
+                spend=quota.spend,
+            )
+            if not request.validate_only:
+                await services.topics.wait_for_leaders(
+                    name, partitions=topic.count, timeout_ms=request.timeout
+                )
+        except KafkaError as error:
+            outcome = error_fields(error)
+        results.append({"name": name} | outcome)
+    return {"throttle_time": quota.throttle(), "results": results}
+
+
+def _new_assignments(topic: Any) -> list[tuple[int, ...]] | None:
+    if topic.assignments is None:
+        return None
+    return [assignment.broker_ids for assignment in topic.assignments]
+
 
 FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 6
-STRICT_QUOTA_SINCE = 5
+DELETE_TOPICS_STRICT_QUOTA_SINCE = 5
 
 
 class _Wanted(NamedTuple):
@@ -47,8 +319,23 @@ class _Wanted(NamedTuple):
     topic_id: UUID | None
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
+async def handle_delete_topics(services: Services, context: RequestContext, request: Any) -> Body:
+    """DeleteTopics (key 20): delete topics by name or by id, each with its own result.
+
+    Behaviour (``ControllerApis.deleteTopics``): a name or an id that comes twice is INVALID_REQUEST, once and
+    before all rights, and so are both of a topic that comes by name and by id; unknown ones are
+    UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; with ``delete.topic.enable=false`` everything is
+    TOPIC_DELETION_DISABLED (INVALID_REQUEST before version 3, which does not know that code). Without DELETE
+    on the cluster or the topic it is TOPIC_AUTHORIZATION_FAILED; of a topic by its id the name is shown to
+    who may describe it. A topic is gone when the answer leaves; after ``timeout`` it is REQUEST_TIMED_OUT,
+    and the topic goes when the brokers that hold it are there.
+
+    Versions: 4 flexible; 5 error messages and throttling errors: partitions beyond the client's quota are
+    refused (KIP-599); 6 topics by id (KIP-516).
+    """
+    quota = MutationQuota(
+        services.client_quotas, context, strict_since_version=DELETE_TOPICS_STRICT_QUOTA_SINCE
+    )
     # Which topic each entry means is decided before the first one is deleted, so that a topic which appears
     # twice is refused both times instead of deleted once.
     wanted, found, literal, counts = await services.scheduler.finished(
@@ -76,7 +363,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
             outcomes.append(error_fields(error))
         else:
             outcomes.append(NO_ERROR)
-    for index, late in (await _wait(services, doomed, timeout_ms=request.timeout)).items():
+    for index, late in (await _wait_for_deletion(services, doomed, timeout_ms=request.timeout)).items():
         outcomes[index] = error_fields(late)
     responses = each(
         lambda pair: {"name": pair[0].name, "topic_id": pair[0].topic_id} | pair[1],
@@ -168,7 +455,7 @@ async def _delete(
     return await services.topics.delete_topic(resolved.name, topic_id=topic.topic_id, spend=quota.spend)
 
 
-async def _wait(
+async def _wait_for_deletion(
     services: Services, doomed: dict[int, TopicMetadata], *, timeout_ms: int
 ) -> dict[int, KafkaError]:
     """Until all are gone. Returns an error for those that are not in time."""

@@ -1,21 +1,10 @@
-"""AddPartitionsToTxn (key 24): a producer is about to write to partitions (KIP-98); or a broker asks whether
-it may let a producer write, or adds the partition for it (KIP-890).
-
-Behaviour (``KafkaApis.handleAddPartitionsToTxnRequest``): when one partition does not exist, or is of an
-internal topic (which only brokers may add), or of one that the client may not write to, none of the
-transaction is added: those have UNKNOWN_TOPIC_OR_PARTITION and TOPIC_AUTHORIZATION_FAILED, the others
-OPERATION_NOT_ATTEMPTED. An error of the coordinator is that of every partition, and so is that of a
-transactional id without WRITE.
-
-Versions: 2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before; 3 flexible; 4 several transactions, each added or
-only verified, from brokers, who need CLUSTER_ACTION; 5 TRANSACTION_ABORTABLE, where a partition that is not
-in the transaction is INVALID_TXN_STATE before.
-"""
+"""Transactions as clients and operators ask for them (keys 22, 24 to 26, 61, 65, 66)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from minikafka.coordinator.transaction.messages import (
@@ -23,41 +12,168 @@ from minikafka.coordinator.transaction.messages import (
     TRANSACTION_VERSION_2,
     AddPartitionsToTxn,
     AddPartitionsToTxnResult,
+    DescribedTransaction,
+    EndTxn,
+    EndTxnResult,
+    InitProducerId,
+    InitProducerIdResult,
+    ListTransactions,
 )
+from minikafka.coordinator.transaction.shard import unknown_states
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.regex import compile_regex
 from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.server.apis.shared.authorization import Permission, denied, denied_on_cluster, permission
-from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer, known_error
-from minikafka.server.cluster.topic_validation import is_internal
+from minikafka.server.apis.shared.authorization import (
+    Permission,
+    asker,
+    denied,
+    denied_on_cluster,
+    is_authorized_on_cluster,
+    permission,
+    require,
+    topic_denied,
+)
+from minikafka.server.apis.shared.coordinator_requests import (
+    AnswerCollector,
+    CoordinatorAnswer,
+    ask_transaction,
+    known_error,
+    outcome,
+)
+from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name
 from minikafka.server.coordinator.hosted_shard import RequestTicket
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.services import Services
-from minikafka.steps import Steps, each
-from minikafka.types import TopicPartition
+from minikafka.steps import Steps, each, finish
+from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
-FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_EPOCH = 0
+INIT_PRODUCER_ID_FENCED_SINCE = 4
+
+
+def handle_init_producer_id(
+    services: Services, context: RequestContext, request: Any
+) -> Body | PendingResponse | Coroutine[Any, Any, Body]:
+    """InitProducerId (key 22): an id and an epoch for an idempotent or transactional producer (KIP-98,
+    KIP-360).
+
+    Behaviour (``KafkaApis.handleInitProducerIdRequest``, ``TransactionCoordinator.handleInitProducerId``):
+    without a transactional id every request gets a new producer id, with epoch 0, also when the producer
+    brings an id and an epoch that it wants to leave behind (version 3). Only one of the two is
+    INVALID_REQUEST. With a transactional id its coordinator answers: the id that it has, in a higher epoch,
+    which fences the producer that had it before; CONCURRENT_TRANSACTIONS while an earlier transaction is
+    being ended. A transactional id needs WRITE; without one it takes IDEMPOTENT_WRITE on the cluster, or
+    WRITE on any topic (KIP-679).
+
+    Versions: 2 flexible; 3 producer id and epoch in the request; 4 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH
+    before; 5 TRANSACTION_ABORTABLE, which is never answered here; 6 two-phase commit (KIP-939), which Kafka
+    4.1 holds back.
+    """
+    error = _denied(services, context, request)
+    if error is not None:
+        return _init_producer_id_body(error.code)
+    producer_id = field(request, "producer_id", NO_PRODUCER_ID)
+    producer_epoch = field(request, "producer_epoch", NO_PRODUCER_EPOCH)
+    if (producer_id != NO_PRODUCER_ID) != (producer_epoch != NO_PRODUCER_EPOCH):
+        return _init_producer_id_body(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is None:
+        return _idempotent(services)
+    wanted = InitProducerId(
+        transactional_id=request.transactional_id,
+        transaction_timeout_ms=request.transaction_timeout,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+    def body(result: InitProducerIdResult | KafkaError) -> Body:
+        if isinstance(result, KafkaError):
+            knows_fenced = context.api_version >= INIT_PRODUCER_ID_FENCED_SINCE
+            return _init_producer_id_body(known_error(result, knows_fenced=knows_fenced))
+        return _init_producer_id_body(
+            ErrorCode.NONE, producer_id=result.producer_id, producer_epoch=result.producer_epoch
+        )
+
+    return ask_transaction(
+        services,
+        context,
+        wanted.transactional_id,
+        lambda shard, ticket, now_ms: shard.init_producer_id(wanted, ticket, now_ms),
+        body,
+    )
+
+
+def _denied(services: Services, context: RequestContext, request: Any) -> KafkaError | None:
+    authorizer = services.authorizer
+    if authorizer is None:
+        return None
+    if request.transactional_id is not None:
+        transactional_id = request.transactional_id
+        return denied(services, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    may = is_authorized_on_cluster(services, context, AclOperation.IDEMPOTENT_WRITE, logs_denied=False)
+    if may or authorizer.is_allowed_on_any(asker(context), AclOperation.WRITE, ResourceType.TOPIC):
+        return None
+    return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+async def _idempotent(services: Services) -> Body:
+    try:
+        producer_id = await services.producer_ids.next()
+    except KafkaError as error:
+        return _init_producer_id_body(error.code)
+    return _init_producer_id_body(ErrorCode.NONE, producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+
+
+def _init_producer_id_body(
+    code: ErrorCode, *, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = NO_PRODUCER_EPOCH
+) -> Body:
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "ongoing_txn_producer_id": NO_PRODUCER_ID,
+        "ongoing_txn_producer_epoch": NO_PRODUCER_EPOCH,
+    }
+
+
+ADD_PARTITIONS_FENCED_SINCE = 2
 FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS = 4
 FIRST_VERSION_WITH_ABORTABLE = 5
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | PendingResponse]:
+def handle_add_partitions_to_txn(
+    services: Services, context: RequestContext, request: Any
+) -> Steps[Body | PendingResponse]:
+    """AddPartitionsToTxn (key 24): a producer is about to write to partitions (KIP-98); or a broker asks
+    whether it may let a producer write, or adds the partition for it (KIP-890).
+
+    Behaviour (``KafkaApis.handleAddPartitionsToTxnRequest``): when one partition does not exist, or is of an
+    internal topic (which only brokers may add), or of one that the client may not write to, none of the
+    transaction is added: those have UNKNOWN_TOPIC_OR_PARTITION and TOPIC_AUTHORIZATION_FAILED, the others
+    OPERATION_NOT_ATTEMPTED. An error of the coordinator is that of every partition, and so is that of a
+    transactional id without WRITE.
+
+    Versions: 2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before; 3 flexible; 4 several transactions, each added
+    or only verified, from brokers, who need CLUSTER_ACTION; 5 TRANSACTION_ABORTABLE, where a partition that
+    is not in the transaction is INVALID_TXN_STATE before.
+    """
     is_from_client = context.api_version < FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS
     if not is_from_client:
         error = denied_on_cluster(services, context, AclOperation.CLUSTER_ACTION)
         if error is not None:
-            return _body(error_code=error.code)
+            return _add_partitions_body(error_code=error.code)
     transactions = yield from _transactions(context.api_version, request)
 
     def body(results: list[Any]) -> Steps[Body]:
-        knows_fenced = context.api_version >= FIRST_VERSION_WITH_PRODUCER_FENCED
+        knows_fenced = context.api_version >= ADD_PARTITIONS_FENCED_SINCE
         answers = []
         for transaction, result in zip(transactions, results, strict=True):
             topics = yield from _topic_results(transaction.partitions, result, knows_fenced=knows_fenced)
             answers.append((transaction.transactional_id, topics))
             yield
-        return _body(answers)
+        return _add_partitions_body(answers)
 
     answer = CoordinatorAnswer(services, context, body)
     collector = AnswerCollector(len(transactions), answer.answer)
@@ -77,7 +193,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
     return answer.pending
 
 
-def _body(
+def _add_partitions_body(
     answers: Sequence[tuple[str, list[dict[str, Any]]]] = (), *, error_code: ErrorCode = ErrorCode.NONE
 ) -> Body:
     """``answers``: the topics of each transactional id."""
@@ -197,3 +313,280 @@ def _topic_results(
         )
         yield
     return [{"name": name, "results_by_partition": results} for name, results in topics.items()]
+
+
+ADD_OFFSETS_FENCED_SINCE = 2
+
+
+def handle_add_offsets_to_txn(
+    services: Services, context: RequestContext, request: Any
+) -> Body | PendingResponse:
+    """AddOffsetsToTxn (key 25): a producer is about to commit a group's offsets in its transaction (KIP-98).
+
+    Behaviour (``KafkaApis.handleAddOffsetsToTxnRequest``): the partition of ``__consumer_offsets`` that keeps
+    the group becomes part of the transaction. It needs WRITE on the transactional id and READ on the group.
+    Producers that speak the second version of the protocol (KIP-890) do not ask: TxnOffsetCommit adds it for
+    them.
+
+    Versions: 2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before; 3 flexible; 4 TRANSACTION_ABORTABLE, which is
+    never answered here.
+    """
+    transactional_id, group_id = request.transactional_id, request.group_id
+    error = denied(
+        services, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ) or denied(services, context, AclOperation.READ, ResourceType.GROUP, group_id)
+    if error is not None:
+        return {"throttle_time": 0, "error_code": error.code}
+    topic = services.groups.topic
+    wanted = AddPartitionsToTxn(
+        transactional_id=transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        partitions=(TopicPartition(topic.name, topic.partition_for(group_id)),),
+        knows_abortable=False,
+        client_transaction_version=TRANSACTION_VERSION_1,
+    )
+
+    def body(result: Any) -> Body:
+        knows_fenced = context.api_version >= ADD_OFFSETS_FENCED_SINCE
+        code = known_error(result, knows_fenced=knows_fenced)
+        if code is ErrorCode.NONE:
+            code = next(iter(result.errors), ErrorCode.NONE)
+        return {"throttle_time": 0, "error_code": code}
+
+    return ask_transaction(
+        services,
+        context,
+        wanted.transactional_id,
+        lambda shard, ticket, now_ms: shard.add_partitions(wanted, ticket, now_ms),
+        body,
+    )
+
+
+END_TXN_FENCED_SINCE = 2
+FIRST_VERSION_WITH_EPOCHS = 5
+
+
+def handle_end_txn(services: Services, context: RequestContext, request: Any) -> Body | PendingResponse:
+    """EndTxn (key 26): a producer commits or aborts its transaction (KIP-98).
+
+    Behaviour (``KafkaApis.handleEndTxnRequest``, ``TransactionCoordinator.handleEndTransaction``): answered
+    when the decision is safe in ``__transaction_state``; the markers are written after that. Asked again, a
+    decision that was taken is confirmed, the opposite one is INVALID_TXN_STATE.
+
+    Versions: 2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before; 3 flexible; 4 TRANSACTION_ABORTABLE, which is
+    never answered here; 5 is the second version of the protocol (KIP-890): the answer has the id and the
+    epoch, raised, with which the producer continues, and so no request of the ended transaction can reach the
+    next one.
+    """
+    raises_epoch = context.api_version >= FIRST_VERSION_WITH_EPOCHS
+    wanted = EndTxn(
+        transactional_id=request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        is_commit=request.committed,
+        client_transaction_version=TRANSACTION_VERSION_2 if raises_epoch else TRANSACTION_VERSION_1,
+    )
+
+    error = denied(
+        services, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id
+    )
+
+    def body(result: EndTxnResult | KafkaError) -> Body:
+        knows_fenced = context.api_version >= END_TXN_FENCED_SINCE
+        producer = EndTxnResult() if isinstance(result, KafkaError) else result
+        return {
+            "throttle_time": 0,
+            "error_code": known_error(result, knows_fenced=knows_fenced),
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+        }
+
+    if error is not None:
+        return body(error)
+    return ask_transaction(
+        services,
+        context,
+        wanted.transactional_id,
+        lambda shard, ticket, now_ms: shard.end_txn(wanted, ticket, now_ms),
+        body,
+    )
+
+
+def handle_describe_transactions(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    """DescribeTransactions (key 65): what transactional ids are doing (KIP-664).
+
+    Behaviour (``TransactionCoordinator.handleDescribeTransactions``): asked of the coordinator of each id;
+    each has its own error: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_REQUEST for an empty one,
+    TRANSACTIONAL_ID_NOT_FOUND, TRANSACTIONAL_ID_AUTHORIZATION_FAILED without DESCRIBE. Topics that the client
+    may not describe are left out. The partitions of a transaction that is being ended are those whose marker
+    is not written yet.
+    """
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    states = yield from each(
+        partial(_describe, services, context, describable), dict.fromkeys(request.transactional_ids)
+    )
+    return {"throttle_time": 0, "transaction_states": states}
+
+
+def _describe(
+    services: Services, context: RequestContext, describable: Permission | None, transactional_id: str
+) -> dict[str, Any]:
+    def read() -> DescribedTransaction:
+        transactional = ResourceType.TRANSACTIONAL_ID
+        require(services, context, AclOperation.DESCRIBE, transactional, transactional_id)
+        return services.transactions.shard_of(transactional_id).describe_transaction(transactional_id)
+
+    found = outcome(read)
+    if isinstance(found, KafkaError):
+        return {
+            "error_code": found.code,
+            "transactional_id": transactional_id,
+            "transaction_state": "",
+            "transaction_timeout": 0,
+            "transaction_start_time": NO_TIMESTAMP,
+            "producer_id": NO_PRODUCER_ID,
+            "producer_epoch": NO_PRODUCER_EPOCH,
+            "topics": [],
+        }
+    return {
+        "error_code": ErrorCode.NONE,
+        "transactional_id": transactional_id,
+        "transaction_state": found.state,
+        "transaction_timeout": found.timeout_ms,
+        "transaction_start_time": found.start_time_ms,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "topics": _topics(found, describable),
+    }
+
+
+def _topics(transaction: DescribedTransaction, describable: Permission | None) -> list[dict[str, Any]]:
+    """Those that who asks may describe."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in transaction.partitions:
+        topics.setdefault(topic, []).append(partition)
+    return [
+        {"topic": topic, "partitions": partitions}
+        for topic, partitions in topics.items()
+        if describable is None or describable[topic]
+    ]
+
+
+NO_DURATION = -1
+
+
+def handle_list_transactions(
+    services: Services, context: RequestContext, request: Any
+) -> Body | Coroutine[Any, Any, Body]:
+    """ListTransactions (key 66): the transactional ids that this broker coordinates (KIP-664).
+
+    Behaviour (``TransactionStateManager.listTransactionStates``): when one of its partitions is being loaded
+    the whole answer is COORDINATOR_LOAD_IN_PROGRESS, because some would be missing. Ids without DESCRIBE are
+    left out. Names of states that there are not match nothing, and are told back. A pattern that is none is
+    INVALID_REGULAR_EXPRESSION.
+
+    Versions: 1 transactions that have been going on for long (KIP-994); 2 a pattern of transactional ids
+    (KIP-1152).
+    """
+    wanted = ListTransactions(
+        states=tuple(request.state_filters),
+        producer_ids=tuple(request.producer_id_filters),
+        duration_ms=field(request, "duration_filter", NO_DURATION),
+        transactional_id_pattern=field(request, "transactional_id_pattern", None) or "",
+    )
+    if wanted.transactional_id_pattern:
+        return _by_pattern(services, context, wanted)
+    return finish(_listed(services, context, wanted))
+
+
+async def _by_pattern(services: Services, context: RequestContext, wanted: ListTransactions) -> Body:
+    """Compile the pattern in a thread and match it in slices."""
+    compiled = partial(compile_regex, wanted.transactional_id_pattern, name="TransactionalIdPattern")
+    try:
+        await services.scheduler.finished(services.scheduler.apart(compiled))
+    except KafkaError as error:
+        return _list_transactions_body(error.code, [], [])
+    return await services.scheduler.finished(_listed(services, context, wanted))
+
+
+def _listed(services: Services, context: RequestContext, wanted: ListTransactions) -> Steps[Body]:
+    now_ms = services.clock.now_ms()
+    listed = []
+    try:
+        for shard in services.transactions.shards():
+            listed += shard.list_transactions(wanted, now_ms)
+            yield
+    except KafkaError as error:
+        return _list_transactions_body(error.code, [], [])
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+    states = []
+    for one in listed:
+        if describable is None or describable[one.transactional_id]:
+            states.append(
+                {
+                    "transactional_id": one.transactional_id,
+                    "producer_id": one.producer_id,
+                    "transaction_state": one.state,
+                }
+            )
+        yield
+    return _list_transactions_body(ErrorCode.NONE, list(unknown_states(wanted.states)), states)
+
+
+def _list_transactions_body(code: ErrorCode, unknown: list[str], states: list[dict[str, Any]]) -> Body:
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "unknown_state_filters": unknown,
+        "transaction_states": states,
+    }
+
+
+def handle_describe_producers(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    """DescribeProducers (key 61): the producers that partitions know, for finding hanging transactions
+    (KIP-664).
+
+    Behaviour (``KafkaApis.handleDescribeProducersRequest``, ``ReplicaManager.activeProducerState``): every
+    replica of a partition answers, the leader and those that follow it (NOT_LEADER_OR_FOLLOWER otherwise);
+    each partition has its own error, TOPIC_AUTHORIZATION_FAILED without READ on its topic.
+    """
+    readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
+    topics = []
+    for topic in request.topics:
+        partitions = yield from each(
+            partial(_partition, services, readable, topic.name), topic.partition_indexes
+        )
+        topics.append({"name": topic.name, "partitions": partitions})
+        yield
+    return {"throttle_time": 0, "topics": topics}
+
+
+def _partition(services: Services, readable: Permission | None, topic: str, index: int) -> dict[str, Any]:
+    topic_partition = TopicPartition(topic, index)
+    outcome, producers = NO_ERROR, []
+    try:
+        validate_topic_name(topic)
+        if readable is not None and not readable[topic]:
+            raise topic_denied()
+        log = services.replica_manager.hosted(topic_partition).log
+        producers = [
+            {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.producer_epoch,
+                "last_sequence": producer.last_sequence,
+                "last_timestamp": producer.last_timestamp,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": (
+                    -1 if producer.current_txn_first_offset is None else producer.current_txn_first_offset
+                ),
+            }
+            for producer in log.producers.active_producers().values()
+        ]
+    except KafkaError as error:
+        outcome = error_fields(error)
+    return {
+        "partition_index": topic_partition.partition,
+        **outcome,
+        "active_producers": producers,
+    }

@@ -1,19 +1,4 @@
-"""WriteTxnMarkers (key 27): a transaction has ended, says its coordinator; write that into its partitions.
-
-Behaviour (``KafkaApis.handleWriteTxnMarkersRequest``): each partition gets a control batch, with acks=-1, and
-answers for itself when it is committed. A partition that is not here is UNKNOWN_TOPIC_OR_PARTITION; the log
-refuses a producer's old epoch (INVALID_PRODUCER_EPOCH) and a coordinator's (TRANSACTION_COORDINATOR_FENCED).
-In a partition of ``__consumer_offsets`` the group coordinator writes the marker, because the offsets of the
-transaction become visible with it, or go; while it is loading, or elsewhere, that is
-NOT_LEADER_OR_FOLLOWER, at which the transaction coordinator tries again. Answers are by producer id, also
-where a request has two markers of one.
-
-It needs ALTER or CLUSTER_ACTION on the cluster, the latter for brokers, the former for
-``kafka-transactions.sh abort`` (KAFKA-12369); without them all partitions are CLUSTER_AUTHORIZATION_FAILED.
-
-Versions: 1 flexible; 2 the transaction version by which the epoch is checked (KIP-1228): from 2 on it has to
-be above the producer's. It is not advertised, see ``api_versions``.
-"""
+"""WriteTxnMarkers (key 27)."""
 
 from __future__ import annotations
 
@@ -27,16 +12,15 @@ from minikafka.coordinator.group.messages import EndTransaction
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.producers.append import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, AppendTerms
 from minikafka.network.connection import PendingResponse
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
+from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker, marker_batch
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.shared.authorization import denied_on_cluster, is_authorized_on_cluster
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.coordinator.transaction_markers import CoordinatorMarkers, WrittenMarkers
-from minikafka.server.replica.delayed_produce import when_committed
-from minikafka.server.requests.accounting import encode_answer
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.replica.delayed_operations import when_committed
+from minikafka.server.requests import RequestContext, encode_answer
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import Offset, TopicPartition
@@ -63,7 +47,27 @@ Done = Callable[[WrittenMarkers], None]
 """Told what became of each marker, by producer id and partition."""
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | PendingResponse]:
+def handle_write_txn_markers(
+    services: Services, context: RequestContext, request: Any
+) -> Steps[Body | PendingResponse]:
+    """WriteTxnMarkers (key 27): a transaction has ended, says its coordinator; write that into its
+    partitions.
+
+    Behaviour (``KafkaApis.handleWriteTxnMarkersRequest``): each partition gets a control batch, with acks=-1,
+    and answers for itself when it is committed. A partition that is not here is UNKNOWN_TOPIC_OR_PARTITION;
+    the log refuses a producer's old epoch (INVALID_PRODUCER_EPOCH) and a coordinator's
+    (TRANSACTION_COORDINATOR_FENCED). In a partition of ``__consumer_offsets`` the group coordinator writes
+    the marker, because the offsets of the transaction become visible with it, or go; while it is loading, or
+    elsewhere, that is NOT_LEADER_OR_FOLLOWER, at which the transaction coordinator tries again. Answers are
+    by producer id, also where a request has two markers of one.
+
+    It needs ALTER or CLUSTER_ACTION on the cluster, the latter for brokers, the former for
+    ``kafka-transactions.sh abort`` (KAFKA-12369); without them all partitions are
+    CLUSTER_AUTHORIZATION_FAILED.
+
+    Versions: 1 flexible; 2 the transaction version by which the epoch is checked (KIP-1228): from 2 on it has
+    to be above the producer's. It is not advertised, see ``api_versions``.
+    """
     markers = []
     for each in request.markers:
         version = field(each, "transaction_version", TRANSACTION_VERSION_UNKNOWN)

@@ -25,7 +25,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.errors import InvariantError
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     LEADER_DURING_DELETE,
     LeaderAndIsrPartition,
     LiveBroker,

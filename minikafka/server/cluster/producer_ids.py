@@ -20,7 +20,7 @@ from minikafka.coordination.store import (
     NoNodeError,
 )
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.cluster.store_failures import mapped_store_failures
+from minikafka.server.cluster.coordination_store import mapped_store_failures
 from minikafka.types import BrokerId, ProducerId
 
 BLOCK_SIZE = 1000

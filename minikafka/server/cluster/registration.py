@@ -2,6 +2,23 @@
 
 Kafka: ``KafkaServer.getOrGenerateClusterId`` and ``KafkaZkClient.registerBroker``. The entry is ephemeral:
 it goes with the broker's session, and its czxid is the broker epoch.
+
+The broker's session with the coordination store: what starts over when it has expired.
+
+Kafka: ``ZooKeeperClient``'s session handlers and ``KafkaController``'s ``Expire`` and
+``RegisterBrokerAndReelect``. A session expires when the process was stopped for longer than its timeout, when
+the machine slept, or when the store was out of reach. Then the broker's registration is gone, its watches
+are, and it is the controller no more. The order is Kafka's: roles are told to end first (``lasting``), then a
+new session begins, the broker registers, and the owners of watches set them again. A role may still be
+tidying up meanwhile; its writes name the old controller epoch, so they do no harm.
+
+States: NONE --established--> LIVE --EXPIRED--> LOST --start_session, hooks--> LIVE (another id)
+
+Who the controller is: one ephemeral node, and an epoch that only the winner may raise.
+
+Kafka: ``KafkaController.elect`` and ``KafkaZkClient.registerControllerAndIncrementControllerEpoch``. The node
+and the epoch are written in one ``multi``, so the holder of ``/controller`` has also raised
+``/controller_epoch``, and the version of that node is what guards all of its writes.
 """
 
 from __future__ import annotations
@@ -10,7 +27,11 @@ import asyncio
 import base64
 import logging
 import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 
+from minikafka.clock import Clock
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
     BadVersionError,
@@ -18,9 +39,15 @@ from minikafka.coordination.store import (
     CreateOp,
     DeleteOp,
     NodeExistsError,
+    NodeStat,
     NoNodeError,
     Op,
+    SessionEvent,
+    SessionExpiredError,
+    SessionState,
     SetOp,
+    StoreError,
+    WatchEvent,
 )
 from minikafka.errors import StartError
 from minikafka.types import BrokerId
@@ -133,3 +160,180 @@ async def _holder(store: CoordinationStore, path: str) -> str:
     except (NoNodeError, paths.DamagedNodeError):
         return "another broker"
     return "a broker at " + ", ".join(str(endpoint) for endpoint in registration.endpoints)
+
+
+RETRY_PAUSE_MS = 500
+"""Between tries to begin a session with a store that does not answer."""
+
+
+class SessionKeeper:
+    """Owns the session from the first registration on."""
+
+    def __init__(self, store: CoordinationStore) -> None:
+        self._store = store
+        self._renewals: list[Callable[[], Awaitable[None]]] = []
+        self._live_id = 0
+        self._expired_id = 0
+        self._changed = asyncio.Condition()
+        self._expired = asyncio.Event()
+        self._guarded: dict[asyncio.Task[object], int] = {}
+        store.add_session_listener(self._session_changed)
+
+    def __repr__(self) -> str:
+        return f"SessionKeeper(session {self._live_id or 'none'})"
+
+    def on_new_session(self, renew: Callable[[], Awaitable[None]]) -> None:
+        """``renew`` is awaited for each session after the first, in the order of these calls."""
+        self._renewals.append(renew)
+
+    async def established(self) -> None:
+        """The broker is registered for the first time: the session counts from now on."""
+        async with self._changed:
+            if self._store.session_id != self._expired_id:  # else ``run`` begins another one
+                self._live_id = self._store.session_id
+                self._changed.notify_all()
+
+    async def ready(self) -> int:
+        """Wait for a session in which the broker is registered. Returns its id."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._live_id != 0)
+            return self._live_id
+
+    @asynccontextmanager
+    async def lasting(self, session_id: int) -> AsyncIterator[None]:
+        """What is done in here ends when that session does.
+
+        Raises:
+            SessionExpiredError: it has ended.
+        """
+        if self._live_id != session_id:
+            raise SessionExpiredError(f"session {session_id} has expired")
+        task = asyncio.current_task()
+        assert task is not None
+        self._guarded[task] = session_id
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._guarded.get(task) != session_id and task.uncancel() == 0:
+                raise SessionExpiredError(f"session {session_id} has expired") from None
+            raise
+        finally:
+            self._guarded.pop(task, None)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event.state is not SessionState.EXPIRED:
+            return
+        self._expired_id = event.session_id
+        self._expired.set()
+        if self._live_id == event.session_id:
+            self._live_id = 0
+            guarded, self._guarded = self._guarded, {}
+            for task in guarded:
+                task.cancel()
+
+    async def run(self) -> None:
+        """Until cancelled: restart whenever the session has expired."""
+        while True:
+            await self._expired.wait()
+            self._expired.clear()
+            if self._live_id == 0:
+                await self._restart_session()
+
+    async def _restart_session(self) -> None:
+        while True:
+            try:
+                session_id = await self._store.start_session()
+                for renew in self._renewals:
+                    await renew()
+            except (StoreError, StartError) as error:  # StartError: another broker has taken our place
+                logger.warning("cannot begin a coordination session: %s", error)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+                continue
+            if session_id == self._expired_id:
+                continue
+            logger.warning("the coordination session had expired; the broker is registered again")
+            await self.established()
+            return
+
+
+INITIAL_CONTROLLER_EPOCH = 0
+"""``KafkaController.InitialControllerEpoch``: below that of the first controller."""
+
+
+class Election(NamedTuple):
+    """A won election."""
+
+    controller_epoch: int
+    epoch_version: int
+    """Of ``/controller_epoch``, as this controller wrote it."""
+
+
+async def elect(store: CoordinationStore, *, node_id: BrokerId, clock: Clock) -> Election:
+    """Wait until this broker is the controller. Raises StoreError."""
+    while True:
+        moved = asyncio.Event()
+
+        def changed(event: WatchEvent, moved: asyncio.Event = moved) -> None:
+            moved.set()
+
+        holder = await store.exists(paths.CONTROLLER, watch=changed)
+        if holder is not None and holder.ephemeral_owner == store.session_id:
+            await _give_up(store, holder)
+            continue
+        if holder is not None:
+            await moved.wait()
+            continue
+        won = await _try(store, node_id=node_id, clock=clock)
+        if won is not None:
+            return won
+
+
+async def _give_up(store: CoordinationStore, holder: NodeStat) -> None:
+    """A node of our own session that no controller uses: its creation was written and the answer lost, or we
+    stopped leading and could not delete it."""
+    try:
+        await store.delete(paths.CONTROLLER, holder.version)
+    except (NoNodeError, BadVersionError):
+        return
+
+
+async def _try(store: CoordinationStore, *, node_id: BrokerId, clock: Clock) -> Election | None:
+    """None: another broker was faster."""
+    epoch, version = await _current_epoch(store)
+    registration = paths.ControllerRegistration(node_id, clock.now_ms())
+    try:
+        results = await store.multi(
+            [
+                CreateOp(paths.CONTROLLER, paths.encode_controller(registration), ephemeral=True),
+                SetOp(paths.CONTROLLER_EPOCH, paths.encode_controller_epoch(epoch + 1), version),
+            ]
+        )
+    except (NodeExistsError, BadVersionError):
+        return None
+    stat = results[1]
+    assert isinstance(stat, NodeStat)
+    return Election(epoch + 1, stat.version)
+
+
+async def _current_epoch(store: CoordinationStore) -> tuple[int, int]:
+    """The epoch of the last controller, and the version of its node."""
+    while True:
+        try:
+            node = await store.get(paths.CONTROLLER_EPOCH)
+        except NoNodeError:
+            try:
+                data = paths.encode_controller_epoch(INITIAL_CONTROLLER_EPOCH)
+                await store.create(paths.CONTROLLER_EPOCH, data)
+            except NodeExistsError:
+                continue
+            return INITIAL_CONTROLLER_EPOCH, 0
+        return paths.decode_controller_epoch(node.data), node.stat.version
+
+
+async def current_controller(store: CoordinationStore) -> BrokerId | None:
+    """The broker that is the controller now; None when there is none. Raises StoreError."""
+    try:
+        node = await store.get(paths.CONTROLLER)
+    except NoNodeError:
+        return None
+    return paths.decode_controller(node.data).broker_id

@@ -96,9 +96,8 @@ from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.security.sasl.scram import ScramCredential, encode_credential
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
-from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
-from minikafka.server.configs.stored_passwords import StoredPasswords
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.configs.store import Alter, ConfigStore, StoredPasswords, unknown_topic
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.security.scram_credentials import ScramCredentials
 from minikafka.types import BrokerId
 

@@ -36,7 +36,7 @@ import msgspec
 from minikafka.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     ControlRequest,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,

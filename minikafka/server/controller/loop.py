@@ -60,7 +60,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.request_metrics import KafkaTimer
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     ControlRequest,
@@ -69,8 +69,7 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.server.cluster.controller_election import Election, elect
-from minikafka.server.cluster.session_keeper import SessionKeeper
+from minikafka.server.cluster.registration import Election, SessionKeeper, elect
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.channel import ControllerChannels, Send
 from minikafka.server.controller.store import ControllerMoved, ControllerStore

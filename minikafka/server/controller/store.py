@@ -84,8 +84,8 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import MinikafkaError
 from minikafka.log.manager.log_directories import random_uuid
-from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker
-from minikafka.server.cluster.store_failures import gather_some
+from minikafka.protocol.control import ListenerEndpoint, LiveBroker
+from minikafka.server.cluster.coordination_store import gather_some
 from minikafka.types import BrokerId, PartitionState, TopicPartition
 
 T = TypeVar("T")

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
-from minikafka.coordinator.group.environment import ConsumerGroupSettings
-from minikafka.coordinator.group.topic_image import TopicInfo
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, TopicInfo
 from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid
-from minikafka.metrics.names_of_coordinators import GROUP_METRICS, TRANSACTION_METRICS
+from minikafka.metrics.names import GROUP_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.registry import Metrics
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.coordinator.group_service import GroupService
-from minikafka.server.coordinator.operations import load_time_sensor
+from minikafka.server.coordinator.hosted_shard import load_time_sensor
 from minikafka.server.coordinator.topic import (
     CoordinatorTopic,
     TopicPlan,
@@ -37,11 +36,18 @@ from minikafka.server.coordinator.transaction_markers import SendMarkers, Transa
 from minikafka.server.coordinator.transaction_service import BrokerTransactionSettings, TransactionService
 from minikafka.server.coordinator.transaction_verification import AskHere, TransactionVerification
 from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.event_loop import LoopTimer
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.topics.topic_service import TopicService
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.coordinator.group import shard as group_shard
+    from minikafka.coordinator.transaction import shard as transaction_shard
+else:
+    group_shard = deferred("minikafka.coordinator.group.shard")
+    transaction_shard = deferred("minikafka.coordinator.transaction.shard")
 
 
 class BrokerGroupSettings:
@@ -91,14 +97,6 @@ class CachedTopics:
 
 def _info(topic: TopicMetadata | None) -> TopicInfo | None:
     return None if topic is None else TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
-
-
-if TYPE_CHECKING:
-    from minikafka.coordinator.group import shard as group_shard
-    from minikafka.coordinator.transaction import shard as transaction_shard
-else:
-    group_shard = deferred("minikafka.coordinator.group.shard")
-    transaction_shard = deferred("minikafka.coordinator.transaction.shard")
 
 
 class CoordinatorParts(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from minikafka.config.broker import BrokerConfig
-from minikafka.coordinator.group.counts import GroupCounts
+from minikafka.coordinator.group.environment import GroupCounts
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.registry import Sensor
@@ -24,14 +24,14 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 
 if TYPE_CHECKING:
-    from minikafka.coordinator.group import effects
-    from minikafka.coordinator.group.effects import GroupOperation
+    from minikafka.coordinator.group import messages
+    from minikafka.coordinator.group.messages import GroupOperation
     from minikafka.coordinator.group.shard import GroupShard
     from minikafka.protocol.internal import group_record_codec
-    from minikafka.server.coordinator.operations import Purgatory
+    from minikafka.server.coordinator.hosted_shard import Purgatory
 else:
     group_record_codec = deferred("minikafka.protocol.internal.group_record_codec")
-    effects = deferred("minikafka.coordinator.group.effects")
+    messages = deferred("minikafka.coordinator.group.messages")
 
 
 class GroupReplay:
@@ -62,7 +62,7 @@ class GroupPurgatories:
         return f"GroupPurgatories({self.rebalance!r}, {self.heartbeat!r})"
 
     def of(self, operation: GroupOperation) -> Purgatory:
-        return self.heartbeat if operation.kind is effects.OperationKind.SESSION else self.rebalance
+        return self.heartbeat if operation.kind is messages.OperationKind.SESSION else self.rebalance
 
 
 class GroupService(CoordinatorService["GroupShard"]):

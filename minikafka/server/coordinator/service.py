@@ -37,15 +37,28 @@ from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.registry import Sensor
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
-from minikafka.protocol.records.control_records import ControlRecordType, read_end_transaction_marker
-from minikafka.protocol.records.records import iterate_records
+from minikafka.protocol.records.records import ControlRecordType, iterate_records, read_end_transaction_marker
 from minikafka.server.coordinator.topic import CoordinatorTopic
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.types import NO_PRODUCER_ID, Buffer, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server.coordinator import hosted_shard
+    from minikafka.server.coordinator.hosted_shard import (
+        CoordinatorShard,
+        HostedShard,
+        PurgatoryOf,
+        RequestTicket,
+        TicketCall,
+    )
+    from minikafka.server.coordinator.topic import CoordinatorLog
+    from minikafka.server.replica.partition import Partition
+else:
+    hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
 
 
 class Loaded(NamedTuple):
@@ -166,20 +179,6 @@ class CoordinatorLoad:
             error,
         )
 
-
-if TYPE_CHECKING:
-    from minikafka.server.coordinator import hosted_shard
-    from minikafka.server.coordinator.hosted_shard import (
-        CoordinatorShard,
-        HostedShard,
-        RequestTicket,
-        TicketCall,
-    )
-    from minikafka.server.coordinator.operations import PurgatoryOf
-    from minikafka.server.coordinator.topic import CoordinatorLog
-    from minikafka.server.replica.partition import Partition
-else:
-    hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
 
 logger = logging.getLogger(__name__)
 

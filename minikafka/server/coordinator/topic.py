@@ -39,11 +39,10 @@ from minikafka.coordinator.effects import BatchOfTransaction
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.producers.append import BY_COORDINATOR, AppendOrigin, AppendTerms, VerificationGuard
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.protocol.records.control_records import marker_batch
-from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch, marker_batch
 from minikafka.server.cluster.metadata_cache import BrokerEndpoints, MetadataCache
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from minikafka.server.replica.delayed_produce import Settled, when_committed
+from minikafka.server.replica.delayed_operations import Settled, when_committed
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.java_hash import java_abs, string_hash
 from minikafka.server.topics.topic_service import AUTO_CREATE_TIMEOUT_MS, TopicService

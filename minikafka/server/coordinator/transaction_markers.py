@@ -32,7 +32,7 @@ from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import BrokerId, TopicPartition, joined
 
 if TYPE_CHECKING:
-    from minikafka.coordinator.transaction.effects import WriteMarkers
+    from minikafka.coordinator.transaction.messages import WriteMarkers
     from minikafka.coordinator.transaction.shard import TransactionShard
     from minikafka.server.coordinator import hosted_shard
     from minikafka.server.coordinator.hosted_shard import HostedShard

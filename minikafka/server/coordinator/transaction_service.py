@@ -36,16 +36,15 @@ from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import NO_EPOCH, Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.coordinator.transaction import effects
-    from minikafka.coordinator.transaction.effects import AllocateProducerId
+    from minikafka.coordinator.transaction import messages
+    from minikafka.coordinator.transaction.messages import AllocateProducerId
     from minikafka.coordinator.transaction.shard import TransactionShard
     from minikafka.protocol.internal import transaction_record_codec
     from minikafka.server.coordinator import hosted_shard
-    from minikafka.server.coordinator.hosted_shard import HostedShard, RequestTicket, TicketCall
-    from minikafka.server.coordinator.operations import Purgatory
+    from minikafka.server.coordinator.hosted_shard import HostedShard, Purgatory, RequestTicket, TicketCall
 else:
     transaction_record_codec = deferred("minikafka.protocol.internal.transaction_record_codec")
-    effects = deferred("minikafka.coordinator.transaction.effects")
+    messages = deferred("minikafka.coordinator.transaction.messages")
     hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
 
 
@@ -205,9 +204,9 @@ class TransactionService(CoordinatorService["TransactionShard"]):
 
     def _do_other(self, shard: HostedShard[TransactionShard], effect: Any) -> None:
         match effect:
-            case effects.WriteMarkers():
+            case messages.WriteMarkers():
                 self.markers.write(shard, effect)
-            case effects.AllocateProducerId():
+            case messages.AllocateProducerId():
                 self._supervisor.start("producer-id", lambda: self._allocate(shard, effect))
             case _:
                 raise InvariantError(f"{shard!r} wants {effect!r}")

@@ -33,9 +33,8 @@ from minikafka.protocol.wire.codec import (
     read_request_header,
 )
 from minikafka.server.apis import api_versions
-from minikafka.server.quota.handler_time import HandlerTime
-from minikafka.server.requests.accounting import encode_answer, fetch_metrics, timed
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.quota.client_quotas import HandlerTime
+from minikafka.server.requests import RequestContext, encode_answer, fetch_metrics, timed
 from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.deferred import deferred
 from minikafka.errors import KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
-from minikafka.metrics.broker_topic_stats import TopicStats
+from minikafka.metrics.broker_stats import TopicStats
 from minikafka.metrics.request_metrics import TIMED_MASK, RequestTiming
 from minikafka.network.connection import Connection, Result
 from minikafka.protocol.wire.request_patterns import FetchAnswer, FetchPattern, WantedFields
@@ -27,8 +27,7 @@ from minikafka.server.apis.shared.authorization import permission
 from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID
 from minikafka.server.replica.partition_reads import Budget, FetchParams
-from minikafka.server.requests.accounting import timed
-from minikafka.server.requests.context import RequestContext, client_of
+from minikafka.server.requests import RequestContext, client_of, timed
 from minikafka.server.services import Services
 from minikafka.types import NO_EPOCH, Buffer
 

@@ -20,20 +20,19 @@ from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.apis.shared.coordinator_requests import error_code
 from minikafka.server.coordinator.hosted_shard import RequestTicket
-from minikafka.server.requests.accounting import encode_answer, timed
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import RequestContext, encode_answer, timed
 from minikafka.server.services import Services
 from minikafka.steps import finish
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
-    from minikafka.server.apis import consumer_groups, heartbeat
+    from minikafka.server.apis import classic_groups, consumer_groups
 else:
-    heartbeat = deferred("minikafka.server.apis.heartbeat")
+    classic_groups = deferred("minikafka.server.apis.classic_groups")
     consumer_groups = deferred("minikafka.server.apis.consumer_groups")
 
 QUESTIONS: Final = {
-    int(ApiKey.HEARTBEAT): heartbeat,
+    int(ApiKey.HEARTBEAT): classic_groups,
     int(ApiKey.CONSUMER_GROUP_HEARTBEAT): consumer_groups,
 }
 

@@ -28,10 +28,9 @@ from minikafka.server.apis.shared.authorization import denied
 from minikafka.server.apis.shared.current_leader import answer_produce
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.quota.client_quotas import QuotaClient
-from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.replica.delayed_operations import DelayedProduce, UncommittedAppend
 from minikafka.server.replica.partition import Partition
-from minikafka.server.requests.accounting import timed
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import RequestContext, timed
 from minikafka.server.runtime.fast_paths import NEVER
 from minikafka.server.services import Services
 from minikafka.steps import finish

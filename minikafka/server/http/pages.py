@@ -34,11 +34,18 @@ from minikafka.network.addresses import format_address
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.http.access import AllowedHosts, Credentials
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
-from minikafka.server.runtime.loop_lag import LoopLag
+from minikafka.server.runtime.event_loop import LoopLag
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
+
+if TYPE_CHECKING:
+    from minikafka.server.http import metrics, status
+    from minikafka.server.http.access import HttpTls
+else:
+    metrics = deferred("minikafka.server.http.metrics")
+    status = deferred("minikafka.server.http.status")
 
 CHUNK_SAMPLES = 250
 """About 2 ms."""
@@ -128,16 +135,6 @@ class Exposition:
         yield Sample(SCRAPE_SLICE_SECONDS, self._slice_seconds_max)
 
 
-if TYPE_CHECKING:
-    from minikafka.server.http import metrics, metrics_of_broker, metrics_of_data, metrics_of_security, status
-    from minikafka.server.http.tls import HttpTls
-else:
-    metrics_of_broker = deferred("minikafka.server.http.metrics_of_broker")
-    metrics_of_data = deferred("minikafka.server.http.metrics_of_data")
-    metrics = deferred("minikafka.server.http.metrics")
-    metrics_of_security = deferred("minikafka.server.http.metrics_of_security")
-    status = deferred("minikafka.server.http.status")
-
 logger = logging.getLogger(__name__)
 
 LISTENER_NAME = "HTTP"
@@ -174,13 +171,13 @@ async def start_http(
     tls, credentials = await _tls(config), _credentials(config)
 
     def figures() -> ScrapeFigures:
-        groups, disks = metrics.GroupFigures(services), metrics_of_broker.DiskFigures(services)
+        groups, disks = metrics.GroupFigures(services), metrics.DiskFigures(services)
         sources = [
-            *metrics_of_data.sources_of_data(services, cleaner),
+            *metrics.sources_of_data(services, cleaner),
             disks.samples,
-            *metrics_of_broker.sources_of_clients(services),
-            *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag, groups),
-            *metrics_of_security.sources_of_security(
+            *metrics.sources_of_clients(services),
+            *metrics.sources_of_broker(services, socket_server, loop_lag, groups),
+            *metrics.sources_of_security(
                 services, socket_server, dict if tls is None else tls.handshakes_failed
             ),
         ]
@@ -217,7 +214,7 @@ async def _tls(config: BrokerConfig) -> HttpTls | None:
     from minikafka.config.security import PropertyNames
     from minikafka.security.tls import server_context
     from minikafka.security.tls_settings import tls_settings
-    from minikafka.server.http.tls import HttpTls  # of plain HTTP nothing of this is imported
+    from minikafka.server.http.access import HttpTls  # of plain HTTP nothing of this is imported
 
     settings = tls_settings(security, PropertyNames("http."))
     tls = HttpTls(lambda: server_context(settings), settings.files, name=LISTENER_NAME)

@@ -29,13 +29,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import h11
 
 from minikafka.errors import StartError
-from minikafka.metrics.security_metrics import AuthenticationMetrics
+from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.network.addresses import format_address, split_address
 from minikafka.server.http.access import AllowedHosts, Credentials, Failures
 from minikafka.server.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from minikafka.server.http.tls import HttpTls
+    from minikafka.server.http.access import HttpTls
 
 logger = logging.getLogger(__name__)
 

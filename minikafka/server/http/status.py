@@ -47,7 +47,7 @@ from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMeta
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import ShardState
 from minikafka.server.http.server import HttpRequest, HttpResponse
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.types import BrokerId, TopicPartition
 

@@ -1,4 +1,4 @@
-"""What the configuration says about connections, as ``network.connection_limits`` takes it.
+"""What the configuration says about connections, as ``network.limits`` takes it.
 
 Kafka: ``ConnectionQuotas.listenerConfigurations``, ``IpConfigHandler``.
 """
@@ -12,7 +12,7 @@ import logging
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, Quotas, QuotaType
 from minikafka.errors import ConfigError
-from minikafka.network.connection_limits import NO_LIMIT, ConnectionLimits, ListenerLimits
+from minikafka.network.limits import NO_LIMIT, ConnectionLimits, ListenerLimits
 from minikafka.network.socket_server import resolved_overrides
 
 logger = logging.getLogger(__name__)

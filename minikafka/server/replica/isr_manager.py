@@ -42,7 +42,7 @@ from minikafka.coordination.store import (
     SetOp,
     StoreError,
 )
-from minikafka.protocol.control.messages import keep_eligible
+from minikafka.protocol.control import keep_eligible
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.types import BrokerId, PartitionState, TopicPartition, joined
 

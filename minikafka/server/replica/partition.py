@@ -36,8 +36,8 @@ from minikafka.log.append import UnexpectedAppendOffset
 from minikafka.log.producers.append import BY_CLIENT, AppendTerms
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
-from minikafka.metrics.broker_topic_stats import TopicStats
-from minikafka.protocol.control.messages import LeaderAndIsrPartition
+from minikafka.metrics.broker_stats import TopicStats
+from minikafka.protocol.control import LeaderAndIsrPartition
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.isr import IsrChange, IsrOutcome
 from minikafka.replication.partition_replicas import NO_BROKER_EPOCH, PartitionReplicas

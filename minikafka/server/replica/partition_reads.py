@@ -39,12 +39,15 @@ from minikafka.log.segment.fetch_data import (
 )
 from minikafka.protocol.records.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
-from minikafka.replication.partition_replicas import NO_BROKER_EPOCH
-from minikafka.replication.replica_selector import ReplicaView
-from minikafka.server.replica.catch_up_pace import CatchUpChunk, CatchUpLag, CatchUpPace
+from minikafka.replication.partition_replicas import NO_BROKER_EPOCH, ReplicaView
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID, Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
-from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
+from minikafka.server.replica.replication_quotas import (
+    CatchUpChunk,
+    CatchUpLag,
+    CatchUpPace,
+    ReplicationQuotaManager,
+)
 from minikafka.steps import Steps
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
 

@@ -69,8 +69,8 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.manager.log_manager import LogManager, Replacement
 from minikafka.log.producers.append import BY_CLIENT, AppendTerms
-from minikafka.metrics.broker_topic_stats import BrokerTopicStats
-from minikafka.protocol.control.messages import (
+from minikafka.metrics.broker_stats import BrokerTopicStats
+from minikafka.protocol.control import (
     EPOCH_DURING_DELETE,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
@@ -84,15 +84,21 @@ from minikafka.protocol.control.messages import (
 from minikafka.purgatory.purgatory import PURGE_INTERVAL, DelayedOperation, DelayedOperationPurgatory
 from minikafka.purgatory.timing_wheel import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
-from minikafka.replication.replica_selector import ReplicaSelector
+from minikafka.replication.partition_replicas import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
-from minikafka.server.replica.catch_up_pace import CatchUpPace
 from minikafka.server.replica.partition import BrokerContext
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
-from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.replica.replication_quotas import CatchUpPace, ReplicationQuotaManager
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log.unified_log import AppendInfo, UnifiedLog
+    from minikafka.server.replica import partition as partitions_file
+    from minikafka.server.replica.partition import Partition
+else:
+    partitions_file = deferred("minikafka.server.replica.partition")
 
 DELETE_RECORDS_PURGE_INTERVAL: Final = 1
 """Kafka's ``delete.records.purgatory.purge.interval.requests``: deletions are few and wait for minutes."""
@@ -143,13 +149,6 @@ class ParkedOperations:
         self.high_watermark_moved(topic_partition)
         self.log_start_moved(topic_partition)
 
-
-if TYPE_CHECKING:
-    from minikafka.log.unified_log import AppendInfo, UnifiedLog
-    from minikafka.server.replica import partition as partitions_file
-    from minikafka.server.replica.partition import Partition
-else:
-    partitions_file = deferred("minikafka.server.replica.partition")
 
 logger = logging.getLogger(__name__)
 

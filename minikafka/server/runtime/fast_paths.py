@@ -31,7 +31,7 @@ class FastPath(Enum):
     FETCH = "fetch"
     HEARTBEAT = "heartbeat"
     CATCH_UP = "catch_up"
-    """The pace of followers (``server/replica/catch_up_pace``)."""
+    """The pace of followers (``server/replica/replication_quotas``)."""
 
 
 SWITCHED_OFF: Final[set[FastPath]] = set()

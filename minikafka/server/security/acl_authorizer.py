@@ -9,22 +9,351 @@ does that at TRACE, which Python does not have.
 
 Decisions are not cached: one takes about as long as a look-up of its five parts in a cache would. So there is
 nothing here that could hold after its ACL has gone.
+
+The ACLs in the coordination store: read, changed, and kept in memory as the other brokers change them.
+
+Kafka: the part of ``AclAuthorizer`` (3.9) that ZooKeeper is for, ``ZkAclStore``, ``ZkAclChangeStore``. The
+nodes, their JSON and the notifications are Kafka's (``coordination/paths``), so brokers of both kinds on one
+ZooKeeper have the same ACLs.
+
+A node holds all ACLs of one pattern and goes with its last one. It is read, changed and written on condition
+that no other broker wrote in between, together with the notification: there is no change that others do not
+hear of. Kafka writes the notification afterwards. ``AuthorizerData`` is given what a node holds as a whole,
+under a lock, so that what was read earlier never replaces what was read later.
+
+After a session of the store has expired everything is read again: notifications are kept for 15 minutes only.
+Kafka looks at those that are left.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
+from typing import NamedTuple
 
+from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
-from minikafka.errors import ConfigError
-from minikafka.metrics.security_metrics import AuthorizerMetrics
+from minikafka.coordination import paths
+from minikafka.coordination.store import (
+    DATA_BYTES_MAX,
+    BadVersionError,
+    CoordinationStore,
+    CreateOp,
+    DeleteOp,
+    InvalidNodeError,
+    NodeExistsError,
+    NoNodeError,
+    Op,
+    SetOp,
+    StoreError,
+    parent_of,
+)
+from minikafka.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.metrics.broker_stats import AuthorizerMetrics
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.security.acl import AUDIT_LOGGER, AclOperation, ResourceType, camel_case
+from minikafka.security.acl import (
+    AUDIT_LOGGER,
+    SUPPORTED_OPERATIONS,
+    USER,
+    AccessControlEntry,
+    AclBinding,
+    AclBindingFilter,
+    AclFilters,
+    AclOperation,
+    ResourcePattern,
+    ResourceType,
+    by_name,
+    camel_case,
+    parse_super_users,
+)
 from minikafka.security.authorizer_data import AuthorizerData, Decision
-from minikafka.security.principal import USER, parse_super_users
-from minikafka.server.security.acl_store import AclStore
+from minikafka.server.cluster.change_notifications import RETRY_PAUSE_MS, ChangeNotifications
+from minikafka.server.cluster.coordination_store import gather_some, mapped_store_failures
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.security.authorizer import Asker
+from minikafka.steps import Steps
+
+UPDATE_RETRIES_MAX = 10
+"""``AclAuthorizer.maxUpdateRetries``: lost races for one node before a change gives up."""
+
+UPDATE_RETRY_BACKOFF_MS = 100
+"""``AclAuthorizer.retryBackoffMs``."""
+
+ACLS_OF_A_PATTERN_MAX = DATA_BYTES_MAX // 70
+"""More do not fit into a node, where one is at least that long. The node's own bound comes before most often:
+this one keeps a request from making the JSON of a million."""
+
+Entries = frozenset[AccessControlEntry]
+Change = Callable[[Entries], Awaitable[Entries]]
+"""The ACLs of a pattern → what they are to be. Called again when another broker was faster."""
+
+
+class Deletion(NamedTuple):
+    """An ACL that a filter found, and why it could not be deleted; None: it is."""
+
+    binding: AclBinding
+    error: KafkaError | None
+
+
+class AclStore:
+    """``load`` before clients are served, then ``run`` as a task."""
+
+    def __init__(self, store: CoordinationStore, data: AuthorizerData, *, clock: Clock) -> None:
+        self._store = store
+        self._data = data
+        self._lock = asyncio.Lock()
+        self._followers: list[Callable[[], None]] = []
+        self._new_session = asyncio.Event()
+        self._notifications = [
+            ChangeNotifications(store, directory, clock=clock, what="changes of ACLs", apply=self._reload)
+            for directory in paths.ACL_CHANGES.values()
+        ]
+
+    def __repr__(self) -> str:
+        return f"AclStore({self._data!r})"
+
+    @property
+    def count(self) -> int:
+        """ACLs that there are (``acls-total-count``)."""
+        return self._data.acl_count
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """``changed`` is called after every change of the ACLs."""
+        self._followers.append(changed)
+
+    # What there is
+
+    def matching(self, wanted: AclBindingFilter) -> Steps[list[AclBinding]]:
+        """The ACLs that a filter finds, as this broker knows them."""
+        return self._data.matching(wanted)
+
+    async def load(self) -> None:
+        """Read everything; what is not in the store any more is forgotten. May be called again.
+
+        Raises:
+            StoreError: DamagedNodeError for ACLs that cannot be read. Without them it is unknown what is
+                denied.
+        """
+        for each in self._notifications:
+            await each.begin()
+        for resource_type, pattern_type in (
+            (kind, pattern_type) for pattern_type in paths.ACL_ROOTS for kind in SUPPORTED_OPERATIONS
+        ):
+            await self._store.ensure_path(paths.acl_type_path(resource_type, pattern_type))
+        await self._load_all()
+        logger.info("%d ACLs are loaded", self._data.acl_count)
+
+    async def _load_all(self) -> None:
+        async with self._lock:
+            patterns = await self._stored_patterns()
+            stored = await gather_some(self._read(pattern) for pattern in patterns)
+            found = dict(zip(patterns, stored, strict=True))
+            time_slice = TimeSlice()
+            changes = [
+                (pattern, entries)
+                for pattern in dict.fromkeys(chain(self._data.patterns, patterns))
+                if (entries := found.get(pattern, frozenset())) != self._data.of_pattern(pattern)
+            ]
+            for pattern, entries in changes:
+                self._put(pattern, entries)
+                await time_slice.give_way()
+
+    async def _stored_patterns(self) -> list[ResourcePattern]:
+        patterns = []
+        for pattern_type, root in paths.ACL_ROOTS.items():
+            for name in await self._store.children(root):
+                resource_type = by_name(ResourceType, name)
+                if resource_type not in SUPPORTED_OPERATIONS:
+                    logger.warning("ACLs of an unknown type of resource are ignored: %s/%s", root, name)
+                    continue
+                assert resource_type is not None
+                patterns += [
+                    ResourcePattern(resource_type, each, pattern_type)
+                    for each in await self._store.children(f"{root}/{name}")
+                ]
+        return patterns
+
+    async def _read(self, pattern: ResourcePattern) -> Entries:
+        path = paths.acl_path(pattern)
+        try:
+            return paths.decode_acls((await self._store.get(path)).data, path)
+        except NoNodeError:
+            return frozenset()
+
+    def _put(self, pattern: ResourcePattern, entries: Entries) -> None:
+        if self._data.replace(pattern, entries):
+            for changed in self._followers:
+                changed()
+
+    # What others change
+
+    async def session_began(self) -> None:
+        """Watches went with the old session, and notifications may have."""
+        self._new_session.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for each in self._notifications:
+                tasks.create_task(each.run())
+            tasks.create_task(self._load_in_new_sessions())
+
+    async def _load_in_new_sessions(self) -> None:
+        while True:
+            await self._new_session.wait()
+            self._new_session.clear()
+            for each in self._notifications:
+                each.look_again()
+            try:
+                await self._load_all()
+            except paths.DamagedNodeError as error:
+                logger.error("%s; the ACLs are those of before until that is repaired", error)
+            except StoreError as error:
+                logger.warning("the ACLs wait for the coordination store: %s", error)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+                self._new_session.set()
+
+    async def _reload(self, path: str, data: bytes) -> None:
+        """What one notification speaks of. Raises StoreError."""
+        pattern = paths.decode_acl_change(data, path)
+        async with self._lock:
+            self._put(pattern, await self._read(pattern))
+
+    # What clients change
+
+    async def create(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
+        """Add ACLs; those that are there already are no error. Returns what is wrong with each, in order."""
+        time_slice = TimeSlice()
+        by_pattern: dict[ResourcePattern, set[AccessControlEntry]] = {}
+        for pattern, entry in bindings:
+            by_pattern.setdefault(pattern, set()).add(entry)
+            await time_slice.give_way()
+        failed: dict[ResourcePattern, KafkaError] = {}
+        for pattern, entries in by_pattern.items():
+
+            async def with_new(old: Entries, new: set[AccessControlEntry] = entries) -> Entries:
+                return old | new
+
+            try:
+                await self._update(pattern, with_new)
+            except KafkaError as error:
+                failed[pattern] = error
+        return [failed.get(pattern) for pattern, _ in bindings]
+
+    async def delete(self, filters: Sequence[AclBindingFilter]) -> list[list[Deletion]]:
+        """Remove the ACLs that filters find. Returns for each filter what it found; what several find belongs
+        to the first of them, as in ``AclAuthorizer``: the answer is never more than all ACLs.
+
+        Patterns that a filter names are looked up in the store even if this broker has not heard of them yet;
+        of the others only those of which it knows an ACL that is found.
+        """
+        found: list[list[Deletion]] = [[] for _ in filters]
+        wanted = AclFilters()
+        patterns: dict[ResourcePattern, None] = {}
+        is_searching = False
+        time_slice = TimeSlice()
+        for each in filters:
+            await time_slice.give_way()
+            wanted.add(each)
+            exact = each.pattern.exact()
+            patterns.update(dict.fromkeys(exact))
+            is_searching = is_searching or not exact
+        for pattern in self._data.patterns if is_searching else ():
+            for entry in self._data.of_pattern(pattern):
+                await time_slice.give_way()
+                if wanted.first(pattern, entry) is not None:
+                    patterns[pattern] = None
+                    break
+        for pattern in patterns:
+            for deletion, at in await self._delete(pattern, wanted):
+                found[at].append(deletion)
+        return found
+
+    async def _delete(self, pattern: ResourcePattern, wanted: AclFilters) -> list[tuple[Deletion, int]]:
+        """What was found of one pattern, with the place of the first filter that found it."""
+        deleted: dict[AccessControlEntry, int] = {}
+
+        async def without_wanted(entries: Entries) -> Entries:
+            deleted.clear()  # of an attempt that another broker's change has overtaken
+            time_slice = TimeSlice()
+            for entry in entries:
+                await time_slice.give_way()
+                first = wanted.first(pattern, entry)
+                if first is not None:
+                    deleted[entry] = first
+            return entries - deleted.keys()
+
+        error: KafkaError | None = None
+        try:
+            await self._update(pattern, without_wanted)
+        except KafkaError as caught:
+            error = caught
+        return [(Deletion(AclBinding(pattern, entry), error), at) for entry, at in deleted.items()]
+
+    async def _update(self, pattern: ResourcePattern, change: Change) -> None:
+        """Replace the ACLs of a pattern by what ``change`` makes of them.
+
+        Raises:
+            KafkaError: INVALID_REQUEST for more ACLs than a node holds, or a name that is none in the store;
+                REQUEST_TIMED_OUT when others were faster too often, or the store is away.
+        """
+        path = paths.acl_path(pattern)
+        with mapped_store_failures(f"changing the ACLs of {pattern}"):
+            for attempt in range(UPDATE_RETRIES_MAX + 1):
+                if attempt:
+                    await asyncio.sleep(UPDATE_RETRY_BACKOFF_MS / 1000)
+                async with self._lock:
+                    if await self._try_to_update(path, pattern, change):
+                        return
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"Failed to update ACLs for {pattern} after trying a maximum of {UPDATE_RETRIES_MAX} times",
+        )
+
+    async def _try_to_update(self, path: str, pattern: ResourcePattern, change: Change) -> bool:
+        try:
+            node = await self._store.get(path)
+        except NoNodeError:
+            node = None
+        except InvalidNodeError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{pattern}: {error}") from None
+        old = frozenset() if node is None else paths.decode_acls(node.data, path)
+        new = await change(old)
+        if len(new) > ACLS_OF_A_PATTERN_MAX:
+            raise _too_many(pattern, len(new))
+        if new != old or (node is not None and not new):
+            write: Op
+            if node is None:
+                write = CreateOp(path, paths.encode_acls(new))
+            elif new:
+                write = SetOp(path, paths.encode_acls(new), node.stat.version)
+            else:
+                write = DeleteOp(path, node.stat.version)
+            change_path = paths.acl_change_prefix(pattern.pattern_type)
+            announcement = CreateOp(change_path, paths.encode_acl_change(pattern), sequential=True)
+            try:
+                await self._store.multi([write, announcement])
+            except InvalidNodeError:
+                raise _too_many(pattern, len(new)) from None
+            except (BadVersionError, NodeExistsError):
+                return False
+            except NoNodeError:  # of the node to delete, or a directory that was removed
+                await self._store.ensure_path(parent_of(path))
+                await self._store.ensure_path(paths.ACL_CHANGES[pattern.pattern_type])
+                return False
+            logger.info("the ACLs of %s are changed", pattern)
+        self._put(pattern, new)
+        return True
+
+
+def _too_many(pattern: ResourcePattern, count: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"{count} ACLs of {pattern} are too many: together they must fit into {DATA_BYTES_MAX} bytes",
+    )
+
 
 logger = logging.getLogger(__name__)
 audit_logger = logging.getLogger(AUDIT_LOGGER)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.security.principal import KafkaPrincipal
+from minikafka.security.acl import AclOperation, KafkaPrincipal, ResourceType
 
 
 class Asker(NamedTuple):

@@ -35,9 +35,9 @@ from minikafka.coordination.store import (
     StoreError,
 )
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.security.principal import KafkaPrincipal, parse_principal
+from minikafka.security.acl import KafkaPrincipal, parse_principal
 from minikafka.security.sasl.scram import ITERATIONS_MIN, ScramCredential, ScramUser, make_credential
-from minikafka.server.cluster.store_failures import mapped_store_failures
+from minikafka.server.cluster.coordination_store import mapped_store_failures
 
 logger = logging.getLogger(__name__)
 

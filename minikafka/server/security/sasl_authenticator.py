@@ -43,7 +43,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
-from minikafka.metrics.security_metrics import AuthenticationMetrics
+from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.network.connection import Connection, Handler, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, ApiKey
 from minikafka.protocol.wire.codec import (
@@ -53,10 +53,9 @@ from minikafka.protocol.wire.codec import (
     encode_response,
     read_request_header,
 )
-from minikafka.security.principal import USER, KafkaPrincipal
-from minikafka.security.sasl.errors import SaslError, shown_name
-from minikafka.security.sasl.server import SaslServer
-from minikafka.server.runtime.error_fields import refusing_body
+from minikafka.security.acl import USER, KafkaPrincipal
+from minikafka.security.sasl.mechanism import SaslError, SaslServer, shown_name
+from minikafka.server.requests import refusing_body
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.steps import Steps
 from minikafka.types import Buffer

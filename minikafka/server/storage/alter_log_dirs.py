@@ -38,19 +38,19 @@ from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.services import Services
-from minikafka.server.storage.disk_writer import DiskWriter
+from minikafka.server.storage.maintenance import DiskWriter
 from minikafka.types import NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.log.segment import fetch_data
     from minikafka.log.unified_log import UnifiedLog
     from minikafka.protocol.records import batch
-    from minikafka.replication import truncation
+    from minikafka.replication import fetch_state
     from minikafka.server.replica.partition import Partition
 else:
     fetch_data = deferred("minikafka.log.segment.fetch_data")
     batch = deferred("minikafka.protocol.records.batch")
-    truncation = deferred("minikafka.replication.truncation")
+    fetch_state = deferred("minikafka.replication.fetch_state")
 
 logger = logging.getLogger(__name__)
 
@@ -252,7 +252,7 @@ def _cut_to_common_epochs(future: UnifiedLog, current: UnifiedLog) -> None:
         epoch, end_offset = current.end_offset_for_epoch(future.leader_epoch)
         if epoch == future.leader_epoch and end_offset >= future.log_end_offset:
             return
-        cut = truncation.truncation_point(
+        cut = fetch_state.truncation_point(
             leader_epoch=epoch,
             leader_end_offset=end_offset,
             log_end_offset=future.log_end_offset,

@@ -4,6 +4,9 @@ It gets one job a line on its standard input, as JSON, and answers each with one
 ranges, nothing else: it writes ``.cleaned`` files, which the broker puts into its logs or forgets. It runs
 at the lowest priority and is gone at once when the broker is: its input ends then, whatever it is doing, so
 that it never writes into a directory which the next broker has opened.
+
+A limit on bytes a second for work that can pause between its steps. Kafka: ``Throttler``
+(``log.cleaner.io.max.bytes.per.second``).
 """
 
 from __future__ import annotations
@@ -16,12 +19,30 @@ from threading import Event, Thread
 
 import msgspec
 
+from minikafka.clock import Clock
 from minikafka.errors import KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.compaction.cleaner import Compaction
 from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
-from minikafka.server.runtime.pace import Pace
 from minikafka.system_clock import SystemClock
+
+
+class Pace:
+    """How long to pause. What was not used while the work rested is lost, so there are no bursts."""
+
+    def __init__(self, bytes_per_second: float, clock: Clock) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._due_ms = 0.0
+
+    def pause_ms(self, size_bytes: int) -> int:
+        """``size_bytes`` were moved just now: milliseconds until the next may be."""
+        now_ms = self._clock.monotonic_ms()
+        if self._bytes_per_second <= 0:
+            return 0
+        self._due_ms = max(self._due_ms, now_ms) + size_bytes * 1000 / self._bytes_per_second
+        return int(self._due_ms - now_ms)
+
 
 NICENESS = 19
 """The least priority there is: a broker that wants the core gets it."""

@@ -62,18 +62,23 @@ from minikafka.files import Files, OsFiles
 from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, dirtiest
 from minikafka.log.manager.disk_work import SwapSync
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.pace import Pace
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
-from minikafka.server.storage.disk_writer import DiskWriter
+from minikafka.server.storage.compaction_process import Pace
+from minikafka.server.storage.maintenance import DiskWriter
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.log.compaction import cleaner
+    from minikafka.log.compaction import staged_compaction as staged
     from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
+    from minikafka.log.segment.log_segments import DeletedFiles
+    from minikafka.log.unified_log import UnifiedLog
 else:
     cleaner = deferred("minikafka.log.compaction.cleaner")
+    staged = deferred("minikafka.log.compaction.staged_compaction")
+
 
 _MODULE = "minikafka.server.storage.compaction_process"
 
@@ -226,15 +231,6 @@ def _start() -> subprocess.Popen[bytes]:
         env=os.environ | {"PYTHONPATH": path},
     )
 
-
-if TYPE_CHECKING:
-    from minikafka.log.compaction import offset_map
-    from minikafka.log.compaction import staged_compaction as staged
-    from minikafka.log.segment.retention import DeletedFiles
-    from minikafka.log.unified_log import UnifiedLog
-else:
-    offset_map = deferred("minikafka.log.compaction.offset_map")
-    staged = deferred("minikafka.log.compaction.staged_compaction")
 
 logger = logging.getLogger(__name__)
 
@@ -599,6 +595,6 @@ def _stats_of(job: CompactionJob, result: CompactionResult, elapsed_ms: int) -> 
     return CleanerStats(
         bytes_read=sum(segment.size for segment in job.segments if segment.base_offset in replaced),
         bytes_written=sum(segment.size for segment in result.segments),
-        buffer_utilization=result.map_entries * offset_map.ENTRY_BYTES / job.map_bytes,
+        buffer_utilization=result.map_entries * cleaner.ENTRY_BYTES / job.map_bytes,
         elapsed_ms=elapsed_ms,
     )

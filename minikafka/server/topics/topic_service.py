@@ -40,8 +40,8 @@ from minikafka.controller.assignment import BrokerMetadata, assign_replicas
 from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.manager.log_directories import random_uuid
+from minikafka.server.cluster.coordination_store import gather_some, mapped_store_failures
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
-from minikafka.server.cluster.store_failures import gather_some, mapped_store_failures
 from minikafka.server.cluster.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     is_internal,
@@ -55,7 +55,7 @@ from minikafka.server.cluster.topic_validation import (
     validate_topic_name,
 )
 from minikafka.server.configs.service import ConfigService
-from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.topics.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition, joined
 

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from minikafka.errors import MinikafkaError
-from minikafka.log.files.checkpoint import CLEANER_OFFSET_CHECKPOINT, CorruptCheckpoint, decode_offsets
-from minikafka.log.files.meta_properties import META_PROPERTIES, MetaProperties, decode_meta_properties
+from minikafka.log.files.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    CorruptCheckpoint,
+    MetaProperties,
+    decode_meta_properties,
+    decode_offsets,
+)
 from minikafka.spark.source.log_files import PartitionLog, find_logs
 from minikafka.spark.source.storage import Location, LogStorage, join, location
 from minikafka.types import TopicPartition

@@ -36,7 +36,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import StartError
 from minikafka.files import DirectoryLock, Files, make_private_directory
-from minikafka.log.compaction.batch_retention import read_aborted
+from minikafka.log.compaction.cleaner import read_aborted
 from minikafka.log.compaction.staged_compaction import (
     CompactionManifest,
     CompactionResult,
@@ -62,26 +62,24 @@ from minikafka.log.files.checkpoint import (
 from minikafka.log.files.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark import register
-from minikafka.spark.compact.copy import (
+from minikafka.spark.compact.plan import (
     OUTCOME_SCHEMA,
     CopyOutcome,
     CopyTask,
-    changed_keys,
-    copy_group,
-    first_open_offsets,
-    newest_of_keys,
-    offsets_by_group,
-    producers_by_segment,
-)
-from minikafka.spark.compact.plan import (
     Plan,
     ProducerInSegment,
     StoredLog,
+    changed_keys,
+    copy_group,
     copy_tasks,
+    first_open_offsets,
     make_plan,
+    newest_of_keys,
+    offsets_by_group,
     open_producers,
+    producers_by_segment,
 )
-from minikafka.spark.runtime.failures import JobError
+from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.log_files import PartitionLog, find_logs
 from minikafka.spark.source.storage import LocalStorage, location
 from minikafka.types import TopicPartition

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from minikafka.spark.runtime.failures import JobError
+from minikafka.spark.runtime.session import JobError
 
 
 class Kind(StrEnum):

@@ -23,7 +23,7 @@ from pyspark.sql import Column, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from minikafka.log.files.checkpoint import PARTITION_METADATA, decode_partition_metadata, encode_uuid
-from minikafka.metrics.names_of_spark import (
+from minikafka.metrics.series import (
     BYTES,
     DAMAGED_BATCHES,
     LOST_RECORDS,
@@ -33,7 +33,6 @@ from minikafka.metrics.names_of_spark import (
     UNDECODED_RECORDS,
 )
 from minikafka.spark import register
-from minikafka.spark.export.avro_schema import avro_decoder
 from minikafka.spark.export.decoding import (
     KEY,
     VALUE,
@@ -48,7 +47,6 @@ from minikafka.spark.export.decoding import (
     TopicFormat,
     decode,
 )
-from minikafka.spark.export.json_schema import json_type
 from minikafka.spark.export.output import (
     LOCK,
     PARTITION_COLUMNS,
@@ -59,10 +57,10 @@ from minikafka.spark.export.output import (
     lay_out,
     open_store,
 )
-from minikafka.spark.export.record_schemas import protobuf_decoder
+from minikafka.spark.export.record_schemas import avro_decoder, json_type, protobuf_decoder
 from minikafka.spark.runtime.counters import JobCounters
-from minikafka.spark.runtime.failures import JobError
 from minikafka.spark.runtime.job import Job
+from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.datasource import FORMAT
 from minikafka.spark.source.log_files import PartitionLog
 from minikafka.spark.source.options import OnCorrupt, ReadOptions, parse_options

@@ -45,7 +45,7 @@ from pyspark.sql import functions as F
 
 from minikafka.errors import UNDECODABLE
 from minikafka.files import OsFiles, make_private_directory
-from minikafka.spark.runtime.failures import JobError
+from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import Location, location
 
 if TYPE_CHECKING:

@@ -1,4 +1,16 @@
-"""Protobuf: column types from a descriptor set, and messages read by Google's library.
+"""Avro: column types from a schema, as spark-avro chooses them, and records read by fastavro.
+
+Spark's ``from_avro`` is in a jar that is not part of Spark; fastavro comes with pip and needs no network.
+Refused, because no column can be it: a type inside itself, and a union of more than null and one type (or
+numbers that widen).
+
+The column type of JSON records, from a JSON Schema or in Spark's notation (``id bigint, name string``).
+
+A JSON Schema is taken for what it says of structure: types, properties, items, local ``$ref``. Limits such
+as ``minimum`` or ``required`` are not checked, as a column cannot have them. What has no type of its own,
+such as several alternatives, is refused rather than guessed.
+
+Protobuf: column types from a descriptor set, and messages read by Google's library.
 
 A descriptor set is what ``protoc --include_imports --descriptor_set_out=orders.desc orders.proto`` writes. A
 ``.proto`` file is compiled so on the spot, by the protoc inside grpcio-tools (the extra ``protoc``), which is
@@ -11,25 +23,31 @@ decimal(20, 0); ``google.protobuf.Timestamp`` is a timestamp. A message inside i
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from decimal import Decimal
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
+from fastavro.schema import SchemaParseException, UnknownType
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
     DataType,
+    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -39,11 +57,289 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from minikafka.spark.export.decoding import PythonDecoder
-from minikafka.spark.runtime.failures import JobError
+from minikafka.spark.runtime.session import JobError, explain
+
+_AVRO_TYPES: dict[str, DataType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "string": StringType(),
+    "fixed": BinaryType(),
+    "enum": StringType(),
+}
+_LOGICAL: dict[str, DataType] = {
+    "date": DateType(),
+    "timestamp-millis": TimestampType(),
+    "timestamp-micros": TimestampType(),
+    "local-timestamp-millis": TimestampNTZType(),
+    "local-timestamp-micros": TimestampNTZType(),
+}
+_WIDENED = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
+
+Converter = Callable[[Any], Any]
+
+
+def avro_decoder(text: str, name: str) -> PythonDecoder:
+    """A decoder for records of the schema; ``name`` is its file's.
+
+    Raises:
+        JobError: it is no Avro schema, or one that no column can have.
+    """
+    try:
+        schema = _without_other_logical_types(json.loads(text))
+        fastavro.parse_schema(schema)
+    except (ValueError, KeyError, TypeError, SchemaParseException, UnknownType) as error:
+        raise JobError(f"the schema {name} is not Avro: {type(error).__name__}: {error}") from error
+    types = _AvroTypes(name)
+    data_type, converter = types.type_of(schema, "", ())
+    return PythonDecoder(data_type, lambda: _avro_reader(schema, converter))
+
+
+def _avro_reader(schema: Any, converter: Converter | None) -> Callable[[bytes], Any]:
+    parsed = fastavro.parse_schema(schema)
+
+    def read(data: bytes) -> Any:
+        stream = BytesIO(data)
+        value = fastavro.schemaless_reader(stream, parsed, None)
+        if stream.tell() != len(data):
+            raise ValueError(f"{len(data) - stream.tell()} bytes are left behind the record")
+        return value if converter is None else converter(value)
+
+    return read
+
+
+def _without_other_logical_types(schema: Any) -> Any:
+    """What has no column type of its own is read as the type below it: a time as a number, a UUID as text."""
+    if isinstance(schema, list):
+        return [_without_other_logical_types(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    keeps = schema.get("logicalType") in (*_LOGICAL, "decimal")
+    return {
+        key: _without_other_logical_types(value) if key in ("type", "items", "values", "fields") else value
+        for key, value in schema.items()
+        if key != "logicalType" or keeps
+    }
+
+
+class _AvroTypes:
+    """Walks a schema; named types are known from their definition on."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._named: dict[str, tuple[Any, str]] = {}
+
+    def type_of(
+        self, schema: Any, space: str, open_names: tuple[str, ...]
+    ) -> tuple[DataType, Converter | None]:
+        """The column type, and what makes its values of fastavro's (None: they are right)."""
+        if isinstance(schema, list):
+            return self._union(schema, space, open_names)
+        if isinstance(schema, str):
+            if schema in _AVRO_TYPES:
+                return _AVRO_TYPES[schema], None
+            full = schema if "." in schema or not space else f"{space}.{schema}"
+            full = full if full in self._named else schema
+            if full in open_names:
+                raise self._error(f"{full} is inside itself, which no column can be")
+            if full not in self._named:
+                raise self._error(f"there is no type {schema}")
+            return self.type_of(*self._named[full], open_names)
+        kind = schema["type"]
+        if isinstance(kind, dict | list):
+            return self.type_of(kind, space, open_names)
+        match kind:
+            case "record" | "error":
+                return self._record(schema, space, open_names)
+            case "array":
+                item, convert = self.type_of(schema["items"], space, open_names)
+                return ArrayType(item), _each(convert)
+            case "map":
+                value, convert = self.type_of(schema["values"], space, open_names)
+                return MapType(StringType(), value), _pairs(convert)
+        if kind in ("enum", "fixed"):
+            self._define(schema, space)
+        logical = schema.get("logicalType")
+        if logical == "decimal":
+            return DecimalType(schema["precision"], schema.get("scale", 0)), None
+        if logical in _LOGICAL:
+            return _LOGICAL[logical], None
+        return (_AVRO_TYPES[kind], None) if kind in _AVRO_TYPES else self.type_of(kind, space, open_names)
+
+    def _record(
+        self, schema: Any, space: str, open_names: tuple[str, ...]
+    ) -> tuple[DataType, Converter | None]:
+        full, inner = self._define(schema, space)
+        fields, converters = [], {}
+        for each in schema["fields"]:
+            data_type, convert = self.type_of(each["type"], inner, (*open_names, full))
+            fields.append(StructField(each["name"], data_type))
+            if convert is not None:
+                converters[each["name"]] = convert
+        if not fields:
+            raise self._error(f"{full} has no fields")
+        if not converters:
+            return StructType(fields), None
+
+        def convert_fields(record: dict[str, Any]) -> dict[str, Any]:
+            return record | {name: convert(record[name]) for name, convert in converters.items()}
+
+        return StructType(fields), convert_fields
+
+    def _union(
+        self, schemas: list[Any], space: str, open_names: tuple[str, ...]
+    ) -> tuple[DataType, Converter | None]:
+        others = [each for each in schemas if each != "null"]
+        names = frozenset(each for each in others if isinstance(each, str))
+        if len(names) == len(others) and names in _WIDENED:
+            return _AVRO_TYPES[_WIDENED[names]], None
+        if len(others) != 1:
+            raise self._error("there is a union of several types, and a column has one")
+        data_type, convert = self.type_of(others[0], space, open_names)
+        return data_type, _or_null(convert)
+
+    def _define(self, schema: Any, space: str) -> tuple[str, str]:
+        """Its full name, and the namespace inside it."""
+        name, own = schema["name"], schema.get("namespace", space)
+        full = name if "." in name or not own else f"{own}.{name}"
+        self._named[full] = schema, space
+        return full, full.rpartition(".")[0]
+
+    def _error(self, what: str) -> JobError:
+        return JobError(f"the schema {self._file}: {what}")
+
+
+def _each(convert: Converter | None) -> Converter | None:
+    return None if convert is None else lambda values: [convert(each) for each in values]
+
+
+def _or_null(convert: Converter | None) -> Converter | None:
+    return None if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _pairs(convert: Converter | None) -> Converter:
+    """Arrow takes a map as a list of pairs."""
+    if convert is None:
+        return lambda values: list(values.items())
+    return lambda values: [(key, convert(value)) for key, value in values.items()]
+
+
+_FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
+_JSON_TYPES: dict[str, DataType] = {"integer": LongType(), "number": DoubleType(), "boolean": BooleanType()}
+
+
+def json_type(text: str, name: str) -> StructType:
+    """The type of the objects that a schema file describes; ``name`` is the file's, for the error.
+
+    Raises:
+        JobError: names the file, and the place in it.
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            schema = json.loads(text)
+        except ValueError as error:
+            raise JobError(f"the schema {name} is not JSON: {error}") from error
+        found = _JsonSchema(schema, name).type_of(schema, "#", ())
+    else:
+        try:
+            found = DataType.fromDDL(text.strip())
+        except PySparkException as error:
+            raise JobError(f"the schema {name} is no list of columns: {explain(error)}") from error
+    if not isinstance(found, StructType) or not found.fields:
+        raise JobError(f"the schema {name} must describe an object with fields")
+    return found
+
+
+class _JsonSchema:
+    def __init__(self, root: Any, name: str) -> None:
+        self._root = root
+        self._name = name
+
+    def type_of(self, schema: Any, where: str, open_refs: tuple[str, ...]) -> DataType:
+        """``open_refs``: the references that led here, none of which may come again."""
+        if not isinstance(schema, dict):
+            raise self._error(where, "is not an object")
+        if (ref := schema.get("$ref")) is not None:
+            if ref in open_refs:
+                raise self._error(where, f"refers to {ref} inside itself, which no column can do")
+            return self.type_of(self._resolve(ref, where), str(ref), (*open_refs, ref))
+        for word in ("oneOf", "anyOf", "allOf"):
+            if word in schema:
+                return self._alternative(schema[word], f"{where}/{word}", open_refs)
+        match self._type_name(schema, where):
+            case "object":
+                return self._object(schema, where, open_refs)
+            case "array":
+                if "items" not in schema:
+                    raise self._error(where, "is an array without items")
+                return ArrayType(self.type_of(schema["items"], f"{where}/items", open_refs))
+            case "string":
+                return _FORMATS.get(str(schema.get("format")), StringType())
+            case str(plain) if plain in _JSON_TYPES:
+                return _JSON_TYPES[plain]
+            case other:
+                raise self._error(where, f"has the type {other!r}")
+
+    def _alternative(self, schemas: Any, where: str, open_refs: tuple[str, ...]) -> DataType:
+        """One alternative besides null is that alternative, which may be null."""
+        others = [each for each in schemas if each != {"type": "null"}] if isinstance(schemas, list) else []
+        if len(others) != 1:
+            raise self._error(where, "has several alternatives, and a column has one type")
+        return self.type_of(others[0], where, open_refs)
+
+    def _type_name(self, schema: dict[str, Any], where: str) -> Any:
+        found = schema.get("type")
+        if isinstance(found, list):
+            others = [each for each in found if each != "null"]
+            if len(others) != 1:
+                raise self._error(where, "has several types, and a column has one")
+            return others[0]
+        if found is not None:
+            return found
+        if "properties" in schema:
+            return "object"
+        if all(isinstance(each, str) for each in schema.get("enum", [None])):
+            return "string"
+        raise self._error(where, "says no type")
+
+    def _object(self, schema: dict[str, Any], where: str, open_refs: tuple[str, ...]) -> DataType:
+        properties = schema.get("properties")
+        if properties:
+            return StructType(
+                [
+                    StructField(name, self.type_of(each, f"{where}/properties/{name}", open_refs))
+                    for name, each in properties.items()
+                ]
+            )
+        values = schema.get("additionalProperties")
+        if not isinstance(values, dict):
+            raise self._error(where, "is an object without properties")
+        return MapType(StringType(), self.type_of(values, f"{where}/additionalProperties", open_refs))
+
+    def _resolve(self, ref: Any, where: str) -> Any:
+        if not isinstance(ref, str) or not ref.startswith("#"):
+            raise self._error(where, f"refers to {ref}, which is not in the file")
+        found = self._root
+        for part in ref.removeprefix("#").strip("/").split("/"):
+            if part:
+                found = (
+                    found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+                )
+        if found is None:
+            raise self._error(where, f"refers to {ref}, which is not there")
+        return found
+
+    def _error(self, where: str, what: str) -> JobError:
+        return JobError(f"the schema {self._name}: {where} {what}")
+
 
 TIMESTAMP = "google.protobuf.Timestamp"
 COMPILE_S = 60
@@ -73,7 +369,7 @@ def protobuf_decoder(schema: str, *, confluent: bool) -> PythonDecoder:
     data = _compiled(Path(file)) if file.endswith(".proto") else _read(Path(file))
     name, descriptor = _message(data, message, file)
     data_type = _type_of_message(descriptor, (), file)
-    return PythonDecoder(data_type, lambda: _reader(data, name, confluent))
+    return PythonDecoder(data_type, lambda: _protobuf_reader(data, name, confluent))
 
 
 def _read(path: Path) -> bytes:
@@ -149,7 +445,7 @@ def _pool(data: bytes, file: str) -> DescriptorPool:
     return pool
 
 
-def _reader(data: bytes, name: str, confluent: bool) -> Callable[[bytes], Any]:
+def _protobuf_reader(data: bytes, name: str, confluent: bool) -> Callable[[bytes], Any]:
     descriptor = _pool(data, name).FindMessageTypeByName(name)
     message_class = GetMessageClass(descriptor)
     read_fields = _fields_reader(descriptor)

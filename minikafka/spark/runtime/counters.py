@@ -1,4 +1,4 @@
-"""Counters of a job, for Prometheus: which series there are is ``minikafka.metrics.names_of_spark``.
+"""Counters of a job, for Prometheus: which series there are is ``minikafka.metrics.series``.
 
 A job ends before it is scraped, so there are three ways out, and any number of them may be used:
 
@@ -30,7 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from minikafka.errors import MinikafkaError
-from minikafka.metrics.names_of_spark import (
+from minikafka.metrics.series import (
     DURATION,
     FAILED,
     JOB,
@@ -39,8 +39,8 @@ from minikafka.metrics.names_of_spark import (
     SPARK_SERIES,
     TASKS,
     TASKS_DONE,
+    Series,
 )
-from minikafka.metrics.series import Series
 
 GATEWAY_JOB = "minikafka_spark"
 GATEWAY_S = 5.0

@@ -33,10 +33,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from minikafka.errors import MinikafkaError
-from minikafka.metrics.names_of_spark import TASKS, TASKS_DONE
+from minikafka.metrics.series import TASKS, TASKS_DONE
 from minikafka.spark.runtime.counters import JobCounters, add_counter_options, published
-from minikafka.spark.runtime.failures import JobError, explain
-from minikafka.spark.runtime.session import add_spark_options, open_session
+from minikafka.spark.runtime.session import JobError, add_spark_options, explain, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

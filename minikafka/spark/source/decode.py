@@ -55,7 +55,7 @@ from minikafka.protocol.records.batch import (
     CompressionType,
 )
 from minikafka.protocol.records.compression import CorruptBatch
-from minikafka.protocol.records.record_parser import (
+from minikafka.protocol.records.records import (
     INT_BYTES_MAX,
     LONG_BYTES_MAX,
     InvalidRecords,

@@ -31,10 +31,10 @@ import numpy.typing as npt
 from minikafka.errors import MinikafkaError
 from minikafka.log.files.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
     REPLICATION_OFFSET_CHECKPOINT,
     decode_offsets,
 )
-from minikafka.log.files.meta_properties import META_PROPERTIES
 from minikafka.log.files.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

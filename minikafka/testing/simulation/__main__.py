@@ -15,9 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from minikafka.testing.simulation.campaign.runner import run_seeds
-from minikafka.testing.simulation.campaign.shrink import shrink
-from minikafka.testing.simulation.campaign.tally import Outcome, Tally, TallyError, failure_line
+from minikafka.testing.simulation.campaign import Outcome, Tally, TallyError, failure_line, run_seeds, shrink
 from minikafka.testing.simulation.scenarios.catalogue import SCENARIOS, draw, play, simulation_of
 from minikafka.testing.simulation.scenarios.plan import Plan
 

@@ -30,7 +30,7 @@ from minikafka.errors import InvariantError
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.server.replica.partition import Partition
-from minikafka.testing.simulation.links import HARDWARE
+from minikafka.testing.simulation.transport import HARDWARE
 from minikafka.types import NO_LEADER, Offset, PartitionState, TopicPartition
 
 if TYPE_CHECKING:

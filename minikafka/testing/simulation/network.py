@@ -20,9 +20,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from minikafka.testing.simulation.links import Channel, Link
 from minikafka.testing.simulation.loop import Host, Process, VirtualTimeLoop, current_process
-from minikafka.testing.simulation.transport import Address, SimulatedSocket, SimulatedTransport
+from minikafka.testing.simulation.transport import Address, Channel, Link, SimulatedSocket, SimulatedTransport
 
 
 class Trace:

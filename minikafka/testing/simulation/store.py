@@ -36,8 +36,7 @@ from minikafka.coordination.store import (
     WatchEvent,
     validate_path,
 )
-from minikafka.testing.simulation.ensemble import SimulatedEnsemble, Wiring
-from minikafka.testing.simulation.store_tree import (
+from minikafka.testing.simulation.ensemble import (
     Bye,
     Call,
     Children,
@@ -50,10 +49,12 @@ from minikafka.testing.simulation.store_tree import (
     Ping,
     Reply,
     Request,
+    SimulatedEnsemble,
     Told,
     WatchKind,
     Welcome,
     Wire,
+    Wiring,
     Write,
     validate_op,
 )

@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 from minikafka.cli.dump_log.command import parser as dump_log_parser
-from minikafka.cli.groups.command import parse_datetime, parse_duration, parse_topic
+from minikafka.cli.groups import parse_datetime, parse_duration, parse_topic
 from minikafka.cli.main import SUBCOMMANDS, load
 from minikafka.cli.quotas import parse_changes, parse_entity
 from minikafka.cli.reassign.plan import parse_election_partitions, parse_plan, parse_topics
@@ -26,10 +26,9 @@ from minikafka.cli.topics import parse_assignment, parse_configs
 from minikafka.cli.why_denied import parse_resource, parse_user
 from minikafka.config.definition import config_keys, format_value, parse_value
 from minikafka.config.listeners import parse_listeners, parse_protocol_map
+from minikafka.config.loader import ConfigProviders, parse_setting, parse_toml
 from minikafka.config.loader import load as load_config
-from minikafka.config.loader import parse_setting, parse_toml
 from minikafka.config.properties import parse_properties, properties_line
-from minikafka.config.providers import ConfigProviders
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ConfigError, KafkaError
 from minikafka.regex import compile_regex

@@ -20,17 +20,20 @@ from minikafka.cli.dump_log import command as dump_log
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ConfigError, KafkaError
+from minikafka.log.compaction.cleaner import raw_records, rebuild_batch
 from minikafka.log.files.checkpoint import (
     CorruptCheckpoint,
     EpochEntry,
+    MetaProperties,
     decode_leader_epochs,
+    decode_meta_properties,
     decode_offsets,
     decode_partition_metadata,
     encode_leader_epochs,
+    encode_meta_properties,
     encode_offsets,
     encode_partition_metadata,
 )
-from minikafka.log.files.meta_properties import MetaProperties, decode_meta_properties, encode_meta_properties
 from minikafka.log.files.names import parse_directory_name, parse_file_name
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
@@ -47,13 +50,15 @@ from minikafka.protocol.records.batch import (
     read_header,
 )
 from minikafka.protocol.records.compression import CorruptBatch
-from minikafka.protocol.records.control_records import (
+from minikafka.protocol.records.records import (
     ControlRecordType,
     EndTransactionMarker,
+    Record,
+    build_batch,
+    iterate_records,
     read_end_transaction_marker,
+    validate_records,
 )
-from minikafka.protocol.records.filtered_batch import raw_records, rebuild_batch
-from minikafka.protocol.records.records import Record, build_batch, iterate_records, validate_records
 from minikafka.testing.simulation.disk import SimulatedDisk
 from minikafka.types import LeaderEpoch, TopicPartition
 from tests.fuzz.target import Target

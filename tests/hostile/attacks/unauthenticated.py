@@ -15,7 +15,7 @@ from tests.integration.support.process import BrokerProcess
 
 GROWTH_BYTES_MAX = 48 * 1024 * 1024
 """Of the whole broker, for messages of logins that do not end (CVE-2022-34917): what those of one address may
-hold before they have logged in (16 MB, ``network.memory_budget``), and what the allocator keeps."""
+hold before they have logged in (16 MB, ``network.limits``), and what the allocator keeps."""
 CONNECTIONS_BYTES_MAX = 112 * 1024 * 1024
 """For thousands of connections: 2,048 handshakes at once (``network.tls_acceptor``), 50 KB each."""
 ILLEGAL_SASL_STATE = 34

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from minikafka.loadgen.comparison import Turn
+from minikafka.loadgen.comparison import SUITES, Turn
 from minikafka.loadgen.report import Flow, Result, Usage
-from minikafka.loadgen.suites import SUITES
 from tests.benchmarks.bench_ceiling import IDLE, MOCK, OURS, READER, rows_of
 
 ENTRY = SUITES["produce-1k"]

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli.configs.command import main
-from minikafka.cli.configs.options import additions, entities, java_double, parser
+from minikafka.cli.configs import additions, entities, java_double, main, parser
 from minikafka.cli.shared.commands import parse_addresses
 from minikafka.cli.topics import TopicAdmin
 from minikafka.testing import Broker

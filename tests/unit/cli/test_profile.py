@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli import broker, completion, main, profile
+from minikafka.cli import broker, completion, groups, main, profile
 from minikafka.cli.bench import command as bench
 from minikafka.cli.broker import load_configuration
-from minikafka.cli.groups import command as groups
-from minikafka.cli.shared.profiles import VARIABLE, ProfileParser, profiles_path
+from minikafka.cli.shared.commands import VARIABLE, ProfileParser, profiles_path
 from tests.unit.cli.fake_groups import FakeGroups
 
 Run = Callable[..., tuple[int, list[str], str]]

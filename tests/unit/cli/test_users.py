@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from minikafka.cli.shared.commands import CommandError
-from minikafka.cli.shared.passwords import VARIABLE, read_password
-from minikafka.cli.shared.scram_users import MECHANISMS, salted
-from minikafka.cli.users.command import main
+from minikafka.cli.shared.credentials import MECHANISMS, VARIABLE, read_password, salted
+from minikafka.cli.users import main
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.security.sasl.scram import decode_credential, make_credential

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from minikafka.cli.acls import command as acls
+from minikafka.cli import acls
 from minikafka.cli.why_denied import Question, main, parse_resource, parse_user
 from minikafka.security.acl import AclOperation
 from minikafka.testing import Broker

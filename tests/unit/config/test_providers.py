@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.config.loader import load, parse_setting
-from minikafka.config.providers import ConfigProviders, resolve_properties
+from minikafka.config.loader import ConfigProviders, load, parse_setting, resolve_properties
 from minikafka.errors import ConfigError
 
 CLASSES = {

@@ -35,7 +35,7 @@ from minikafka.controller.events import (
 )
 from minikafka.controller.step import Controller
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     LEADER_DURING_DELETE,
     ControlledShutdownResponse,
     LeaderAndIsrPartition,

@@ -7,11 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from minikafka.controller.context import ControllerContext
+from minikafka.controller.context import ControllerContext, PartitionStatus, ReplicaStatus
 from minikafka.controller.effects import TopicRecord, VersionedState
-from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.errors import InvariantError
-from minikafka.protocol.control.messages import LiveBroker
+from minikafka.protocol.control import LiveBroker
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition
 from tests.unit.controller.driver import state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minikafka.controller import effects
 from minikafka.controller.events import ControlledShutdownAsked
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import ControlledShutdownResponse, StopReplicaPartition
+from minikafka.protocol.control import ControlledShutdownResponse, StopReplicaPartition
 from minikafka.types import BrokerId, TopicPartition
 from tests.unit.controller.driver import running, state
 

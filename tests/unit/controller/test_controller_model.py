@@ -25,7 +25,7 @@ from minikafka.controller.events import (
     LeaderRebalanceDue,
     UncleanElectionEnabled,
 )
-from minikafka.protocol.control.messages import LeaderAndIsrPartition
+from minikafka.protocol.control import LeaderAndIsrPartition
 from minikafka.types import NO_LEADER, BrokerId, ElectionType, TopicPartition
 from tests.unit.controller.driver import Cluster
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.controller import effects
+from minikafka.controller.context import PartitionStatus
 from minikafka.controller.effects import Step
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy, StateChanges
-from minikafka.controller.states import PartitionStatus
 from minikafka.types import BrokerId, TopicPartition
 from tests.unit.controller.driver import FakeStore, state
 

@@ -7,7 +7,7 @@ from minikafka.controller.effects import Effect, TopicRecord
 from minikafka.controller.events import CaughtUpReassignmentsDue, LeaderAndIsrAnswered
 from minikafka.controller.reassignment import TOGETHER_MS
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import LeaderAndIsrResponse, PartitionError
+from minikafka.protocol.control import LeaderAndIsrResponse, PartitionError
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition
 from tests.unit.controller.driver import Cluster, running, state
 

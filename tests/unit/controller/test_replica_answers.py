@@ -5,7 +5,7 @@ from __future__ import annotations
 from minikafka.controller import effects
 from minikafka.controller.events import LeaderAndIsrAnswered
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import LeaderAndIsrResponse, PartitionError
+from minikafka.protocol.control import LeaderAndIsrResponse, PartitionError
 from minikafka.types import NO_LEADER, BrokerId, TopicPartition
 from tests.unit.controller.driver import Cluster, running, state
 

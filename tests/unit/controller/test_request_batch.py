@@ -7,11 +7,10 @@ from uuid import UUID
 import pytest
 
 from minikafka.controller import effects
-from minikafka.controller.context import ControllerContext
+from minikafka.controller.context import ControllerContext, ReplicaStatus
 from minikafka.controller.effects import TopicRecord, VersionedState
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch, update_metadata
-from minikafka.controller.states import ReplicaStatus
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     LiveBroker,

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.controller.context import ControllerContext
-from minikafka.controller.effects import Step, TopicRecord, VersionedState
-from minikafka.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
-from minikafka.controller.replica_state_machine import ReplicaStateMachine
-from minikafka.controller.states import (
+from minikafka.controller.context import (
     PARTITION_PREDECESSORS,
     REPLICA_PREDECESSORS,
+    ControllerContext,
     PartitionStatus,
     ReplicaStatus,
     StateChangeFailed,
 )
+from minikafka.controller.effects import Step, TopicRecord, VersionedState
+from minikafka.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
+from minikafka.controller.replica_state_machine import ReplicaStateMachine
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 from tests.unit.controller.driver import UUID, FakeStore, Send, state
 

@@ -11,7 +11,7 @@ from minikafka.controller import effects
 from minikafka.controller.events import StopReplicaAnswered, TopicsChanged
 from minikafka.controller.step import Controller
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     PartitionError,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.users import command as users
+from minikafka.cli import users
 from minikafka.clock import ManualClock
 from minikafka.config.broker import broker_config
 from minikafka.coordination import paths
@@ -22,7 +22,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.coordination.zookeeper import ZooKeeperStore
 from minikafka.errors import ConfigError
-from minikafka.server.cluster.coordination_engine import create_top_level_paths, open_store
+from minikafka.server.cluster.coordination_store import create_top_level_paths, open_store
 from tests.support.certificates import CertificateAuthority
 from tests.support.zookeeper import PASSWORD, USER, ZooKeeperServer, secured_server, skip_if_missing
 

@@ -13,8 +13,7 @@ from grafana.generator.dashboards import DASHBOARDS
 from grafana.generator.panels import WIDTH_OF_ALL
 from grafana.generator.rules import ALERTS, rules
 from minikafka.metrics.names import ALL_SERIES
-from minikafka.metrics.names_of_spark import SPARK_SERIES
-from minikafka.metrics.series import SeriesType
+from minikafka.metrics.series import SPARK_SERIES, SeriesType
 
 BOARDS: dict[str, dict[str, Any]] = {board.name: json.loads(board.to_json()) for board in DASHBOARDS}
 

@@ -13,8 +13,8 @@ import pytest
 from minikafka.cli.bench import command as bench
 from minikafka.cli.bench import options as bench_options
 from minikafka.errors import ConfigError
-from minikafka.loadgen import brokers
-from minikafka.loadgen.comparison import Comparison, Contestant, Turn, alternate
+from minikafka.loadgen import target
+from minikafka.loadgen.comparison import SUITES, Comparison, Contestant, Turn, alternate
 from minikafka.loadgen.messages import ConnectJob
 from minikafka.loadgen.recipes import (
     Address,
@@ -25,7 +25,6 @@ from minikafka.loadgen.recipes import (
     parse_target,
 )
 from minikafka.loadgen.runner import Fleet, WorkerError
-from minikafka.loadgen.suites import SUITES
 from minikafka.loadgen.workload import Kind, Workload, checked
 from tests.benchmarks import bench_table
 
@@ -199,7 +198,7 @@ def test_a_made_up_topic_has_a_name_that_kafka_takes() -> None:
 
 def test_a_worker_that_is_killed_while_it_speaks_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     program = 'import os; os.write(1, b\'{"type":"rea\'); os._exit(9)'
-    monkeypatch.setattr(brokers, "module_command", lambda module: [sys.executable, "-c", program])
+    monkeypatch.setattr(target, "module_command", lambda module: [sys.executable, "-c", program])
     job = ConnectJob("localhost:1", checked(Workload(name="w", kind=Kind.CONNECTIONS)), [0], 1)
     with Fleet() as fleet, pytest.raises(WorkerError, match=r"^a worker process ended with 9$"):
         fleet.launch([job])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minikafka.loadgen.histogram import HIGHEST_US, Latencies, empty, merged, percentiles
+from minikafka.loadgen.messages import HIGHEST_US, Latencies, empty, merged, percentiles
 
 
 def encoded(latencies: list[int]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.loadgen.histogram import Latencies, Recorder
-from minikafka.loadgen.messages import Interval, encoded, report_decoder
+from minikafka.loadgen.messages import Interval, Latencies, Recorder, encoded, report_decoder
 from minikafka.loadgen.report import Check, FlowBuilder, Result, advance, consumed, produced
 
 SECOND = 10**9

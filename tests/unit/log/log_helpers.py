@@ -15,8 +15,13 @@ from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.protocol.records.batch import CompressionType, iterate_headers
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records.records import Record, build_batch, iterate_records
+from minikafka.protocol.records.records import (
+    ControlRecordType,
+    EndTransactionMarker,
+    Record,
+    build_batch,
+    iterate_records,
+)
 from minikafka.types import Buffer, LeaderEpoch, TopicPartition
 
 NOW_MS = 1_700_000_000_000

@@ -32,8 +32,13 @@ from minikafka.protocol.records.batch import (
     pack_header,
     read_header,
 )
-from minikafka.protocol.records.control_records import ControlRecordType
-from minikafka.protocol.records.records import InvalidRecords, Record, build_batch, iterate_records
+from minikafka.protocol.records.records import (
+    ControlRecordType,
+    InvalidRecords,
+    Record,
+    build_batch,
+    iterate_records,
+)
 from minikafka.types import Buffer
 from tests.unit.log.log_helpers import NOW_MS, TP, append, batch, idempotent, marker, open_log, read_all
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minikafka.errors import KafkaError
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from tests.unit.log.log_helpers import (
     COMMITTED,
     NOW_MS,

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
-from minikafka.protocol.records.control_records import ControlRecordType
-from minikafka.protocol.records.records import iterate_records
+from minikafka.protocol.records.records import ControlRecordType, iterate_records
 from minikafka.types import LeaderEpoch
 from tests.unit.log.log_helpers import COMMITTED, append, batch, idempotent, marker, open_log
 

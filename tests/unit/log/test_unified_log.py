@@ -12,7 +12,7 @@ from minikafka.files import OsFiles
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.segment.fetch_data import ColdRead
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from minikafka.types import LeaderEpoch
 from tests.unit.log.log_helpers import (
     COMMITTED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.metrics.broker_topic_stats import BrokerTopicStats
+from minikafka.metrics.broker_stats import BrokerTopicStats
 from minikafka.metrics.request_metrics import RequestCounter
 
 

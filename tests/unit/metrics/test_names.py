@@ -7,8 +7,7 @@ import re
 import pytest
 
 from minikafka.metrics.names import ALL_SERIES
-from minikafka.metrics.names_of_spark import SPARK_SERIES
-from minikafka.metrics.series import Series, SeriesType
+from minikafka.metrics.series import SPARK_SERIES, Series, SeriesType
 
 
 def test_no_name_is_given_twice() -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from minikafka.config.listeners import Listener
 from minikafka.network.connection import Connection, Handler, Result
-from minikafka.network.memory_budget import MemoryBudget
+from minikafka.network.limits import MemoryBudget
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.types import Buffer
 

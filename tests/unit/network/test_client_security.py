@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ConfigError
-from minikafka.network import sasl_login
+from minikafka.network import client_security as client_security_module
 from minikafka.network.broker_client import (
     AuthenticationFailed,
     BrokerClient,
@@ -25,8 +25,8 @@ from minikafka.network.broker_client import (
 )
 from minikafka.network.client_security import ClientSecurity, client_security
 from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.security.sasl.mechanism import SaslServer
 from minikafka.security.sasl.plain import PlainServer
-from minikafka.security.sasl.server import SaslServer
 from minikafka.security.tls import server_context
 from minikafka.security.tls_settings import client_tls_settings
 from tests.support.certificates import EXPIRED, CertificateAuthority
@@ -151,7 +151,7 @@ async def test_a_broker_that_cannot_prove_that_it_knows_the_password_is_refused(
 
 
 async def test_a_session_is_renewed_between_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sasl_login, "reauthenticate_after_ms", lambda lifetime_ms: 0.0)
+    monkeypatch.setattr(client_security_module, "reauthenticate_after_ms", lambda lifetime_ms: 0.0)
     broker = SecuredBroker(lifetime_ms=60_000)
     async with broker.running(), connected(broker, login()) as client:
         await until(lambda: client._is_login_due)
@@ -165,7 +165,7 @@ async def test_a_session_is_renewed_between_requests(monkeypatch: pytest.MonkeyP
 async def test_a_login_that_is_revoked_ends_the_connection_when_it_is_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sasl_login, "reauthenticate_after_ms", lambda lifetime_ms: 0.0)
+    monkeypatch.setattr(client_security_module, "reauthenticate_after_ms", lambda lifetime_ms: 0.0)
     users = [plain_server(), PlainServer(lambda user, password: False)]
     broker = SecuredBroker(lifetime_ms=60_000, make_server=lambda: users.pop(0))
     async with broker.running(), connected(broker, login()) as client:
@@ -179,7 +179,7 @@ async def test_a_login_that_is_revoked_ends_the_connection_when_it_is_due(
 
 
 def test_the_next_login_is_due_at_85_to_95_percent_of_a_session() -> None:
-    moments = {sasl_login.reauthenticate_after_ms(1000) for _ in range(200)}
+    moments = {client_security_module.reauthenticate_after_ms(1000) for _ in range(200)}
     assert 850 <= min(moments) < 880 < 920 < max(moments) <= 950
 
 
@@ -325,7 +325,7 @@ async def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
     path.write_text("second.token.\n")
     assert await security.login.token() == "second.token."
     path.unlink()
-    with pytest.raises(sasl_login.LoginRefused, match=r"cannot read the token in .*No such file"):
+    with pytest.raises(client_security_module.LoginRefused, match=r"cannot read the token in .*No such file"):
         await security.login.token()
 
 
@@ -401,7 +401,7 @@ async def test_an_endpoint_that_gives_no_token(
 ) -> None:
     url, handler = issuer
     handler.answers.append(answer)
-    with pytest.raises(sasl_login.LoginRefused, match=complaint):
+    with pytest.raises(client_security_module.LoginRefused, match=complaint):
         await token_of(of_oauth(sasl_oauthbearer_token_endpoint_url=url))
 
 
@@ -418,7 +418,7 @@ async def test_the_endpoint_must_show_a_certificate_that_the_login_module_trusts
         assert await token_of(properties) == "a.b.c"
         other = CertificateAuthority("another").write_pem(tmp_path / "other.pem")
         properties["sasl.jaas.config"] = f"{module} required {options.format(other)};"
-        with pytest.raises(sasl_login.LoginRefused, match="certificate verify failed"):
+        with pytest.raises(client_security_module.LoginRefused, match="certificate verify failed"):
             await token_of(properties)
     assert len(handler.asked) == 1, "the secret is not sent to anybody else"
 

@@ -14,7 +14,7 @@ from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.network import connection as connection_module
 from minikafka.network import responses as responses_module
 from minikafka.network.connection import FRAMES_PER_TURN, Connection, PendingResponse, Result
-from minikafka.network.memory_budget import ANSWER_BYTES_MIN, WAKES_PER_TURN
+from minikafka.network.limits import ANSWER_BYTES_MIN, WAKES_PER_TURN
 from minikafka.network.responses import UnfinishedRequest
 from minikafka.steps import Steps
 from minikafka.types import Buffer

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minikafka.network.connection_limits import (
-    BUCKETS_MAX,
-    DELAYED_MAX,
-    NO_LIMIT,
-    ConnectionLimits,
-    ListenerLimits,
-)
+from minikafka.network.limits import BUCKETS_MAX, DELAYED_MAX, NO_LIMIT, ConnectionLimits, ListenerLimits
 
 
 def limits(**changed: Any) -> ConnectionLimits:

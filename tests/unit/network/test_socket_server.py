@@ -13,9 +13,9 @@ from minikafka.config.listeners import Listener
 from minikafka.errors import StartError
 from minikafka.network import socket_server as socket_server_module
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.network.connection_limits import NO_LIMIT
+from minikafka.network.limits import NO_LIMIT
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
-from minikafka.security.principal import KafkaPrincipal
+from minikafka.security.acl import KafkaPrincipal
 from minikafka.types import Buffer
 from tests.unit.network.support import DEADLINE_SECONDS, Client, echo, framed, serving, until
 

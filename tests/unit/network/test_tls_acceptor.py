@@ -20,8 +20,8 @@ from minikafka.network import tls_acceptor
 from minikafka.network.connection import Connection, Handler, Result
 from minikafka.network.socket_server import Gate, SocketServer
 from minikafka.network.tls_acceptor import Handshakes
+from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
 from minikafka.security.certificate_principal import SslPrincipalMapper
-from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
 from minikafka.security.tls import client_context, server_context
 from minikafka.security.tls_settings import TlsSettings, client_tls_settings
 from minikafka.types import Buffer

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
-from minikafka.replication.fetch_session import FetchSessionCache
-from minikafka.replication.fetch_session_handler import (
+from minikafka.replication.fetch_session import (
+    FetchSessionCache,
     FetchSessionHandler,
     SessionRequest,
     TopicIdPartition,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.errors import ConfigError
-from minikafka.replication.replica_selector import (
+from minikafka.replication.partition_replicas import (
     ReplicaView,
     replica_selector,
     select_in_rack,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minikafka.replication.truncation import (
+from minikafka.replication.fetch_state import (
     OffsetReset,
     OffsetTruncationState,
     ResetAction,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.security.acl import AclBinding, AclBindingFilter, ResourcePatternFilter
-from minikafka.security.acl_filters import AclFilters
+from minikafka.security.acl import AclBinding, AclBindingFilter, AclFilters, ResourcePatternFilter
 from tests.unit.security.test_authorizer_data import acl, entries, filters, patterns
 
 

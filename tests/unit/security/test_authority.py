@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from minikafka.errors import ConfigError
-from minikafka.security.authority import (
+from minikafka.security.directory import (
     AUTHORITY_LIFETIME,
     BROKER_LIFETIME,
     CLIENT_LIFETIME,

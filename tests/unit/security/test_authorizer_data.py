@@ -17,13 +17,13 @@ from minikafka.security.acl import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    KafkaPrincipal,
     PatternType,
     ResourcePattern,
     ResourcePatternFilter,
     ResourceType,
 )
 from minikafka.security.authorizer_data import AuthorizerData, Basis
-from minikafka.security.principal import KafkaPrincipal
 from minikafka.steps import finish
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE

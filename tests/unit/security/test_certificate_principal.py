@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.errors import ConfigError
+from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
 from minikafka.security.certificate_principal import NoMatchingRule, SslPrincipalMapper, subject_name
-from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
 from tests.support.certificates import CertificateAuthority
 
 AUTHORITY = CertificateAuthority()

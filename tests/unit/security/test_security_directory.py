@@ -11,8 +11,7 @@ from cryptography import x509
 
 from minikafka.config.properties import parse_properties
 from minikafka.errors import ConfigError
-from minikafka.security.authority import BROKER_LIFETIME
-from minikafka.security.directory import RENEWED_BEFORE, SecurityDirectory
+from minikafka.security.directory import BROKER_LIFETIME, RENEWED_BEFORE, SecurityDirectory
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

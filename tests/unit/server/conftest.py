@@ -29,11 +29,11 @@ from minikafka.protocol.wire.codec import (
     encode_request,
     read_request_header,
 )
-from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
+from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.coordinator.hosted_shard import ShardState
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import RequestContext
 from minikafka.steps import finish
 from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, Buffer

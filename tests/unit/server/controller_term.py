@@ -11,7 +11,7 @@ from uuid import UUID
 from minikafka.controller.events import Event
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
-from minikafka.server.cluster.controller_election import elect
+from minikafka.server.cluster.registration import elect
 from minikafka.server.controller.store import ControllerStore
 from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, TopicPartition
 from tests.unit.server.virtual_store import open_store

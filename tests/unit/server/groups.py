@@ -12,17 +12,16 @@ from typing import Any, cast
 
 from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.topic import TopicConfig
-from minikafka.coordinator.group.effects import Answer, Append, Effects, GroupOperation
+from minikafka.coordinator.group.messages import Answer, Append, Effects, GroupOperation
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics.names_of_coordinators import GROUP_METRICS
+from minikafka.metrics.names import GROUP_METRICS
 from minikafka.metrics.registry import Metrics
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.group_service import GroupService
-from minikafka.server.coordinator.hosted_shard import HostedShard, RequestTicket
-from minikafka.server.coordinator.operations import load_time_sensor
+from minikafka.server.coordinator.hosted_shard import HostedShard, RequestTicket, load_time_sensor
 from minikafka.server.coordinator.topic import CoordinatorTopic, offsets_topic
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import Replicas, run

@@ -21,7 +21,7 @@ from minikafka.metrics.stats import WindowConfig
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.services import Services
 from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
-from minikafka.server.storage.disk_writer import DiskWriter
+from minikafka.server.storage.maintenance import DiskWriter
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import TP, Replicas
 

@@ -21,7 +21,7 @@ from minikafka.files import Files, OsFiles
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.stats import WindowConfig
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
     ListenerEndpoint,
@@ -33,9 +33,9 @@ from minikafka.protocol.control.messages import (
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.purgatory.timing_wheel import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
-from minikafka.replication.replica_selector import ReplicaSelector
+from minikafka.replication.partition_replicas import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
-from minikafka.server.replica.delayed_fetch import Fetch
+from minikafka.server.replica.delayed_operations import Fetch
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
     ClientMetadata,

@@ -30,8 +30,12 @@ from minikafka.protocol.wire.codec import (
 )
 from minikafka.protocol.wire.fast_paths import EpochEndOffset, FetchPartitionResponse
 from minikafka.replication.fetch_session import FetchSessionCache
-from minikafka.server.replica.fetcher.manager import InitialFetchState, LeaderEndpoint, ReplicaFetcherManager
-from minikafka.server.replica.fetcher.replica_fetcher import ReplicaFetcher
+from minikafka.server.replica.replica_fetcher import ReplicaFetcher
+from minikafka.server.replica.replica_fetcher_manager import (
+    InitialFetchState,
+    LeaderEndpoint,
+    ReplicaFetcherManager,
+)
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition

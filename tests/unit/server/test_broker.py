@@ -16,7 +16,7 @@ from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import InvariantError, StartError
 from minikafka.server import cluster_membership
 from minikafka.server.broker import Broker
-from minikafka.server.cluster import store_failures
+from minikafka.server.cluster import coordination_store
 from minikafka.server.controller.store import ControllerStore
 from minikafka.testing.simulation.disk import failing
 from tests.unit.server.disk import Disk
@@ -116,7 +116,7 @@ async def test_a_store_that_does_not_answer_for_a_moment_ends_no_start(
         return epoch
 
     monkeypatch.setattr(cluster_membership, "register_broker", lose_the_first)
-    monkeypatch.setattr(store_failures, "RETRY_PAUSE_MS", 1)
+    monkeypatch.setattr(coordination_store, "RETRY_PAUSE_MS", 1)
     async with running(tmp_path) as broker:
         assert "the registration waits for the coordination store: no answer" in caplog.text
         (known,) = broker.services.metadata.brokers()
@@ -130,7 +130,7 @@ async def test_a_store_that_stays_away_ends_the_start(
         raise ConnectionLossError("no answer")
 
     monkeypatch.setattr(cluster_membership, "register_broker", lose)
-    monkeypatch.setattr(store_failures, "RETRY_PAUSE_MS", 100)
+    monkeypatch.setattr(coordination_store, "RETRY_PAUSE_MS", 100)
     # Long enough that a slow machine does not lose the session first, which ends the start as well.
     broker = make_broker(tmp_path, zookeeper_session_timeout_ms=2_000)
     assert "no answer" in await start_error(broker)

@@ -35,18 +35,18 @@ from uuid import UUID
 
 import msgspec
 
-from minikafka.coordinator.group.classic.classic_group import ClassicGroup
-from minikafka.coordinator.group.effects import (
+from minikafka.coordinator.group.classic_group import ClassicGroup
+from minikafka.coordinator.group.group import Footprint, member_bytes
+from minikafka.coordinator.group.messages import (
     Answer,
     Append,
     Effect,
     Effects,
     GroupOperation,
+    ListedGroup,
     Park,
     coordinator_error,
 )
-from minikafka.coordinator.group.group import Footprint, member_bytes
-from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

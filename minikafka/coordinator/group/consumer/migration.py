@@ -11,13 +11,13 @@ Different from Kafka: of a partition that a client has assigned to two members, 
 
 from __future__ import annotations
 
-from minikafka.coordinator.group.classic.classic_group import (
+from minikafka.coordinator.group.classic_group import (
     ClassicGroup,
     ClassicGroupState,
     ClassicMember,
     choose_protocol,
+    current_record,
 )
-from minikafka.coordinator.group.classic.records import current_record
 from minikafka.coordinator.group.consumer.consumer_group import (
     PROTOCOL_TYPE,
     ConsumerGroup,
@@ -27,8 +27,7 @@ from minikafka.coordinator.group.consumer.consumer_group import (
 )
 from minikafka.coordinator.group.consumer.membership import write_current, write_metadata
 from minikafka.coordinator.group.consumer.target import metadata_hash
-from minikafka.coordinator.group.environment import GroupSettings
-from minikafka.coordinator.group.topic_image import TopicImage
+from minikafka.coordinator.group.environment import GroupSettings, TopicImage
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.consumer_protocol import (
     MalformedSubscription,

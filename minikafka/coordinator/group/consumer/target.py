@@ -34,7 +34,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupMember, GroupDraft
-from minikafka.coordinator.group.topic_image import TopicImage
+from minikafka.coordinator.group.environment import TopicImage
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
+from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import (
     NO_METADATA,
     ConsumerGroup,
@@ -19,28 +19,27 @@ from minikafka.coordinator.group.consumer.consumer_group import (
     GroupDraft,
     MemberState,
 )
-from minikafka.coordinator.group.consumer.membership import reconcile, remove_members
-from minikafka.coordinator.group.consumer.migration import downgrade_if_due
-from minikafka.coordinator.group.consumer.subscription import (
+from minikafka.coordinator.group.consumer.membership import (
+    reconcile,
     refresh_regexes,
+    remove_members,
     resolve_new_regexes,
     update_subscription,
 )
+from minikafka.coordinator.group.consumer.migration import downgrade_if_due
 from minikafka.coordinator.group.consumer.target import bump_epoch, topics_have_changed, update_target
-from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import (
+from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
+from minikafka.coordinator.group.group import GroupMap
+from minikafka.coordinator.group.messages import (
     Answer,
     Complete,
     Effect,
     Effects,
     GroupOperation,
+    MayDescribe,
     OperationKind,
     Park,
 )
-from minikafka.coordinator.group.environment import GroupSettings
-from minikafka.coordinator.group.memory import GroupMap
-from minikafka.coordinator.group.messages import MayDescribe
-from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupMemberMetadataValue,

@@ -13,7 +13,7 @@ from typing import Final
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, AclOperation, ResourceType
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import RequestContext
 from minikafka.server.security.authorizer import Asker, Authorizer
 from minikafka.server.services import Services
 

@@ -27,8 +27,7 @@ from minikafka.testing.simulation.scenarios.administrator import (
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, ClusterRun
 from minikafka.testing.simulation.scenarios.faults import carry_out, draw_steps
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Consumer, Plan, Producer
-from minikafka.testing.simulation.scenarios.swarm import SwarmRun
-from minikafka.testing.simulation.scenarios.swarm_plan import TIMEOUTS_MS, draw_swarm
+from minikafka.testing.simulation.scenarios.swarm import TIMEOUTS_MS, SwarmRun, draw_swarm
 from minikafka.testing.simulation.scenarios.transactions import CONFIG as TRANSACTIONS_CONFIG
 from minikafka.testing.simulation.scenarios.transactions import TransactionRun
 from minikafka.testing.simulation.simulation import Simulation

@@ -13,9 +13,8 @@ from minikafka.testing.history.checker import check
 from minikafka.testing.history.recorder import Recorder
 from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
-from minikafka.testing.simulation.scenarios.faults import carry_out
+from minikafka.testing.simulation.scenarios.faults import carry_out, until
 from minikafka.testing.simulation.scenarios.plan import COMPACTED, TOPIC, Consumer, Plan, Producer
-from minikafka.testing.simulation.scenarios.waiting import until
 from minikafka.testing.simulation.simulation import Simulation
 
 CONFIG: dict[str, Property] = {

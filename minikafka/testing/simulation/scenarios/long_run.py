@@ -26,7 +26,7 @@ from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer, check
-from minikafka.testing.simulation.inodes import files_below
+from minikafka.testing.simulation.disk import files_below
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.scenarios.plan import TOPIC
 from minikafka.testing.simulation.scenarios.transactions import TransactionalProducer

@@ -5,51 +5,475 @@ Who is there is in modules of their own: ``transactor``, ``group_member`` and ``
 scenario's.
 
 Checked, besides what the invariant checker and the judge of histories see: every topic becomes whole and
-takes records; every move arrives; what these modules say of themselves."""
+takes records; every move arrives; what these modules say of themselves.
+
+``draw_swarm``: a cluster of its own for each seed, of whose features a random part is switched on.
+
+Groce et al., "Swarm testing": what everything at once hides, because one feature suppresses another, is found
+by many runs that each lack something.
+
+``RestrictedClient``: it logs in with a password that changes, and may write to ``TOPIC`` or not.
+
+Checked: what was denied is not there (a history shows it); it is told nothing but that it may not, or what
+passes; at the end rights that are given work, and rights that are taken away end its writing.
+
+``KeyedProducer``: larger and larger numbers under a few keys, and what compaction must keep.
+
+Checked (I15): each key's newest acknowledged value is there, at its offset, or one that was sent after it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
+import time
+from collections.abc import Sequence
 from itertools import product
+from typing import TYPE_CHECKING
 
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.network.broker_client import AuthenticationFailed, BrokerUnavailable
+from minikafka.network.client_security import client_security
+from minikafka.protocol.records.records import Record as LogRecord
+from minikafka.protocol.records.records import build_batch
 from minikafka.testing.broker import Property
 from minikafka.testing.history.operations import Kind, Record
 from minikafka.testing.history.recorder import at_offsets, text
-from minikafka.testing.simulation.client import make_batch, pause_or_raise
+from minikafka.testing.simulation.client import PASSING, SimulatedClient, make_batch, pause_or_raise
 from minikafka.testing.simulation.invariants import hosted_partitions
+from minikafka.testing.simulation.scenarios import group_member
 from minikafka.testing.simulation.scenarios.administrator import (
+    CLEANUP_POLICIES,
+    LOG_DIRECTORIES,
+    MECHANISM,
+    PAUSE_MS,
+    SECURE_PORT,
+    USER,
     Administrator,
     assignments,
     check_configs,
     check_hosts,
+    insist,
+    lift_limits,
+    log_dirs,
+    password,
+    secured,
     until_moved,
 )
-from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
-from minikafka.testing.simulation.scenarios.consumer_group_member import GROUP as CONSUMER_GROUP
-from minikafka.testing.simulation.scenarios.consumer_group_member import ConsumerGroupMember
-from minikafka.testing.simulation.scenarios.faults import carry_out
+from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, ClusterRun
+from minikafka.testing.simulation.scenarios.faults import HEAL_WITHIN_MS, carry_out, draw_fault, until
+from minikafka.testing.simulation.scenarios.group_member import (
+    CONSUMER_GROUP,
+    ConsumerGroupMember,
+    GroupMember,
+    GroupOffsets,
+)
 from minikafka.testing.simulation.scenarios.group_member import GROUP as CLASSIC_GROUP
-from minikafka.testing.simulation.scenarios.group_member import GroupMember, GroupOffsets
-from minikafka.testing.simulation.scenarios.keyed_producer import TOPIC_CONFIGS, KeyedProducer
 from minikafka.testing.simulation.scenarios.plan import (
     COMPACTED,
     COPIES,
+    RESTRICTED,
     TOPIC,
+    Action,
     ActionKind,
+    Consumer,
+    Fault,
+    FaultKind,
     GroupProtocol,
     Member,
     Plan,
     Producer,
+    Step,
+    Transactor,
 )
-from minikafka.testing.simulation.scenarios.restricted_client import RestrictedClient
-from minikafka.testing.simulation.scenarios.settings import lift_limits, log_dirs, secured
-from minikafka.testing.simulation.scenarios.swarm_plan import OTHER_TOPICS
-from minikafka.testing.simulation.scenarios.transactor import Copier, Transactor
-from minikafka.testing.simulation.scenarios.waiting import HEAL_WITHIN_MS, until
+from minikafka.testing.simulation.scenarios.transactions import Copier, TransactionalClient
 from minikafka.testing.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    pass
+
+
+RESTRICTED_PAUSE_MS = 250
+PASSWORDS = 2
+KNOWN_EVERYWHERE_MS = 3_000
+"""Rules travel to the brokers by the store, in milliseconds when all is well."""
+
+
+class RestrictedClient:
+    """A plain producer, until the run stops."""
+
+    def __init__(self, run: SwarmRun) -> None:
+        self._run = run
+        self._name = "restricted"
+        self._rng = run.simulation.rng(self._name)
+        self._password = 0
+        self._client = self._log_in()
+        self._is_revoked = False
+        self.written = self.denied = 0
+
+    def _log_in(self) -> SimulatedClient:
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        security = client_security(
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": MECHANISM,
+                "sasl.jaas.config": (
+                    f'{module} required username="{USER}" password="{password(self._password)}";'
+                ),
+            }
+        )
+        addresses = [(host, SECURE_PORT) for host, _ in self._run.addresses]
+        return SimulatedClient(addresses, client_id=self._name, security=security)
+
+    async def work(self) -> None:
+        """Raises KafkaError: another error than of rights; AssertionError."""
+        count = 0
+        while not self._run.is_stopping:
+            partition = self._rng.randrange(self._run.plan.partitions)
+            try:
+                await self._send(partition, b"%d-%d" % (RESTRICTED, count))
+            except AuthenticationFailed:
+                self._password = (self._password + 1) % PASSWORDS
+                await self._client.close()
+                self._client = self._log_in()
+            except BrokerUnavailable:
+                self._client.forget_leader(TOPIC, partition)
+            except KafkaError as error:
+                self._client.forget_leader(TOPIC, partition)
+                if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    self.denied += 1
+                elif error.code not in PASSING:
+                    raise
+            count += 1
+            await asyncio.sleep(RESTRICTED_PAUSE_MS / 1000)
+
+    async def _send(self, partition: int, value: bytes) -> None:
+        """Once: what was denied stays so."""
+        may_write = not self._is_revoked
+        records = (Record(TOPIC, partition, None, text(value)),)
+        async with self._run.recorder.operation(self._name, Kind.SEND, records=records) as sent:
+            sent.records = at_offsets(
+                records, await self._client.produce(TOPIC, partition, make_batch([value]))
+            )
+        assert may_write, f"{USER} may not write to {TOPIC}, and has written {value!r}"
+        self.written += 1
+
+    async def give_rights(self) -> None:
+        """To log in, and to write. Raises TimeoutError."""
+        for kind in (ActionKind.SET_CREDENTIAL, ActionKind.GRANT):
+            await insist(self._run, Action(after_ms=0, kind=kind))
+
+    async def check(self) -> None:
+        """When the faults are over. Raises TimeoutError, AssertionError."""
+        run = self._run
+        await self.give_rights()
+        before = self.written
+        await until(lambda: self.written > before, f"{USER} may write, and does")
+        await insist(run, Action(after_ms=0, kind=ActionKind.REVOKE))
+        await asyncio.sleep(KNOWN_EVERYWHERE_MS / 1000)
+        self._is_revoked = True
+        denied = self.denied
+        await until(lambda: self.denied > denied, f"{USER} may not write, and is told so")
+
+
+KEYED_PAUSE_MS = 120
+KEYED_CONFIG: dict[str, Property] = {"log.cleaner.backoff.ms": 500}
+TOPIC_CONFIGS = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "1500",
+    "segment.jitter.ms": "0",
+    "file.delete.delay.ms": "1000",
+}
+"""Compaction has something to do every other second."""
+
+
+class KeyedProducer:
+    """One record after the other, each until it is there."""
+
+    def __init__(self, run: SwarmRun) -> None:
+        self._run = run
+        self._client = SimulatedClient(run.addresses, client_id="keyed-producer")
+        self._acked: dict[bytes, tuple[int, int]] = {}
+        """By key: the offset and the number of the newest one that was acknowledged."""
+
+    async def work(self) -> None:
+        """Until the run stops."""
+        run, rng, number = self._run, self._run.simulation.rng("keyed-producer"), 0
+        while not run.is_stopping:
+            key = b"k%d" % rng.randrange(run.plan.keys)
+            record = LogRecord(0, time.time_ns() // 1_000_000, key, b"%d" % number, ())
+            offset = await self._send(build_batch([record]))
+            self._acked[key] = (offset, number)
+            number += 1
+            await run.rest(rng, KEYED_PAUSE_MS)
+
+    async def _send(self, batch: bytes) -> int:
+        deadline = self._run.simulation.loop.time() + 600
+        while True:
+            try:
+                return await self._client.produce(COMPACTED, 0, batch)
+            except (KafkaError, BrokerUnavailable) as error:
+                self._client.forget_leader(COMPACTED, 0)
+                await pause_or_raise(error, deadline)
+
+    async def check(self) -> None:
+        """When it has stopped. Raises AssertionError."""
+        newest: dict[bytes, tuple[int, int]] = {}
+        for record in await self._read():
+            newest[record.key or b""] = (record.offset, int(record.value or b"-1"))
+        for key, (offset, number) in self._acked.items():
+            found = newest.get(key, (-1, -1))
+            # The same record once more, after an answer that was lost, is at a later offset.
+            assert found == (offset, number) or (found[0] > offset and found[1] >= number), (
+                f"I15: {number} of {key!r} was acked at {offset}; the newest is {found[1]} at {found[0]}"
+            )
+
+    async def _read(self) -> list[LogRecord]:
+        deadline = self._run.simulation.loop.time() + 60
+        records: list[LogRecord] = []
+        offset = 0
+        while True:
+            try:
+                fetched = await self._client.fetch(COMPACTED, 0, offset)
+            except (KafkaError, BrokerUnavailable) as error:
+                self._client.forget_leader(COMPACTED, 0)
+                await pause_or_raise(error, deadline)
+                continue
+            records += fetched.records
+            if fetched.next_offset == offset:
+                return records
+            offset = fetched.next_offset
+
+
+OTHER_TOPICS = ("u", "v")
+"""Those that come and go."""
+STEPS_MAX = 6
+ACTIONS_MAX = 16
+TIMEOUTS_MS = (1_000, 5_000)
+IN_FLIGHT_MAX = 5
+"""``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH)
+_LINKS = (FaultKind.ONE_WAY, FaultKind.FLAPPING_LINK, FaultKind.SLOW_LINK)
+_OF_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART)
+_ALONE = (*_POWER, *_OF_ALL, FaultKind.BIT_ROT)
+"""Nothing else happens meanwhile."""
+_DISKS = (FaultKind.READ_ERROR, FaultKind.WRITE_ERROR, FaultKind.DISK_FULL)
+
+_RIGHTS = (
+    ActionKind.GRANT, ActionKind.REVOKE, ActionKind.SET_CREDENTIAL, ActionKind.REMOVE_CREDENTIAL,
+)  # fmt: skip
+
+
+def draw_swarm(seed: int, rng: random.Random) -> Plan:
+    """A plan of the whole space."""
+    count = rng.choice((1, 2, 3, 3, 3, 4, 5))
+    brokers = range(1, count + 1)
+    replicas = rng.randint(1, min(4, count))
+    partitions = rng.choice((1, 1, 2, 2, 3, 4, 6, 8))
+    config = _draw_config(rng, count, replicas)
+    racks = rng.choice((0, 0, 2, 3))
+    transactors = _draw_transactors(rng)
+    members = _draw_members(rng)
+    keys = rng.choice((1, 3, 8)) if rng.random() < 0.15 else 0
+    log_dirs = 2 if rng.random() < 0.2 else 1
+    is_secured = rng.random() < 0.12
+    if transactors:
+        config |= _config_of_transactions(rng, count)
+    if any(member.protocol is GroupProtocol.CONSUMER for member in members):
+        config |= group_member.CONSUMER_GROUP_CONFIG
+    if racks and rng.random() < 0.6:
+        config["replica.selector.class"] = RACK_AWARE
+    if keys:
+        config |= KEYED_CONFIG
+    steps = _draw_steps(rng, brokers, replicas)
+    drawn = {fault.kind for step in steps for fault in step.faults}
+    if FaultKind.POWER_OFF_ALL in drawn:
+        config["log.flush.interval.messages"] = 1
+    if FaultKind.BIT_ROT in drawn:
+        config["log.roll.ms"] = 2_000  # only closed segments rot
+    kinds = [kind for kind in ActionKind if kind not in _RIGHTS and rng.random() < 0.4]
+    if not keys and ActionKind.SET_CLEANUP_POLICY in kinds:
+        kinds.remove(ActionKind.SET_CLEANUP_POLICY)
+    if log_dirs == 1 and ActionKind.MOVE_LOG_DIR in kinds:
+        kinds.remove(ActionKind.MOVE_LOG_DIR)
+    if ActionKind.SET_RETENTION in kinds:
+        config["log.retention.check.interval.ms"] = 1_000
+    kinds = [] if rng.random() < 0.3 else kinds
+    if is_secured:
+        kinds += _RIGHTS
+    return Plan(
+        scenario="swarm", seed=seed, brokers=count, partitions=partitions, replicas=replicas, config=config,
+        racks=racks, producers=tuple(_draw_producer(rng, partitions) for _ in range(rng.randint(1, 3))),
+        transactors=transactors, consumers=_draw_consumers(rng, racks, bool(transactors)), members=members,
+        keys=keys, log_dirs=log_dirs, is_secured=is_secured,
+        steps=steps, actions=_draw_actions(rng, brokers, partitions, replicas, kinds),
+    )  # fmt: skip
+
+
+def _draw_config(rng: random.Random, brokers: int, replicas: int) -> dict[str, Property]:
+    config = dict(CONFIG)
+    config["min.insync.replicas"] = rng.randint(1, min(3, replicas))
+    config["default.replication.factor"] = replicas
+    config["offsets.topic.replication.factor"] = min(3, brokers)
+    config["offsets.topic.num.partitions"] = 2
+    config["group.initial.rebalance.delay.ms"] = rng.choice((0, 1000))
+    config["log.roll.ms"] = rng.choice((2000, 5000, 3_600_000))
+    config["replica.lag.time.max.ms"] = rng.choice((2000, 4000, 10_000))
+    if rng.random() < 0.3:
+        config["log.flush.interval.messages"] = rng.choice((1, 10))
+    if rng.random() < 0.3:
+        config["auto.leader.rebalance.enable"] = "true"
+        config["leader.imbalance.check.interval.seconds"] = 2
+    return config
+
+
+def _config_of_transactions(rng: random.Random, brokers: int) -> dict[str, Property]:
+    return {
+        "transaction.state.log.replication.factor": min(3, brokers),
+        "transaction.state.log.min.isr": rng.randint(1, min(2, brokers)),
+        "transaction.state.log.num.partitions": rng.choice((1, 2)),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+    }
+
+
+def _draw_producer(rng: random.Random, partitions: int) -> Producer:
+    idempotent = rng.random() < 0.6
+    return Producer(
+        partition=rng.randrange(partitions), pause_ms=rng.choice((20, 60, 150, 300)),
+        in_flight=rng.choice((1, 1, IN_FLIGHT_MAX)), timeout_ms=rng.choice(TIMEOUTS_MS),
+        acks=-1 if idempotent else rng.choice((-1, 1)), idempotent=idempotent,
+    )  # fmt: skip
+
+
+def _draw_transactors(rng: random.Random) -> tuple[Transactor, ...]:
+    if rng.random() > 0.2:
+        return ()
+    has_rivals = rng.random() < 0.4
+    return tuple(
+        Transactor(
+            copies=rng.random() < 0.35, pause_ms=rng.choice((200, 500, 1_000)), has_rivals=has_rivals
+        )
+        for _ in range(rng.choice((1, 1, 2)))
+    )  # fmt: skip
+
+
+def _draw_consumers(rng: random.Random, racks: int, has_transactions: bool) -> tuple[Consumer, ...]:
+    return tuple(
+        Consumer(
+            read_committed=rng.random() < (0.6 if has_transactions else 0.2),
+            rack=f"rack-{rng.randrange(racks)}" if racks and rng.random() < 0.7 else "",
+        )
+        for _ in range(rng.choice((0, 1)) if racks or has_transactions else rng.choice((0, 0, 1)))
+    )
+
+
+def _draw_members(rng: random.Random) -> tuple[Member, ...]:
+    """Of one group, or of one of each protocol."""
+    count, static_share = rng.choice((0, 0, 0, 1, 2, 3)), rng.choice((0.0, 0.0, 0.7))
+    protocols = rng.choice(
+        (
+            (GroupProtocol.CLASSIC,), (GroupProtocol.CLASSIC,), (GroupProtocol.CONSUMER,),
+            (GroupProtocol.CONSUMER,), tuple(GroupProtocol),
+        )
+    )  # fmt: skip
+    return tuple(
+        Member(protocol=protocols[number % len(protocols)], is_static=rng.random() < static_share)
+        for number in range(count)
+    )
+
+
+def _draw_steps(rng: random.Random, brokers: Sequence[int], replicas: int) -> tuple[Step, ...]:
+    """Some kinds of faults, one to three at the same time; a power cut only where it can lose nothing."""
+    several = len(brokers) > 1
+    kinds = [
+        kind for kind in FaultKind
+        if kind not in _ALONE and (several or kind not in _LINKS) and rng.random() < 0.5
+    ] or [FaultKind.KILL]  # fmt: skip
+    # What fsync has failed to write, and the kernel forgotten, is lost with the power: nothing can know it.
+    alone: list[FaultKind] = []
+    if replicas > 1 and rng.random() < 0.5:
+        alone += _POWER
+    alone += [kind for kind in (FaultKind.KILL_ALL, FaultKind.ROLLING_RESTART) if rng.random() < 0.15]
+    if replicas > 1 and rng.random() < 0.15:
+        alone.append(FaultKind.BIT_ROT)
+    if rng.random() < 0.08:
+        alone.append(FaultKind.POWER_OFF_ALL)
+        kinds = [kind for kind in kinds if kind not in _DISKS] or [FaultKind.KILL]
+    steps = []
+    for _ in range(rng.randint(1, STEPS_MAX)):
+        after_ms = rng.randint(100, 3000)
+        when_whole = rng.random() < 0.4
+        if when_whole and alone and rng.random() < 0.6:
+            faults: list[Fault] = [draw_fault(rng, brokers, rng.choice(alone), rng.choice(brokers))]
+        else:
+            victims = rng.sample(brokers, rng.randint(1, min(3, len(brokers))))
+            faults = [draw_fault(rng, brokers, rng.choice(kinds), victim) for victim in victims]
+        steps.append(Step(after_ms=after_ms, faults=tuple(faults), when_whole=when_whole))
+    return tuple(steps)
+
+
+def _draw_actions(
+    rng: random.Random,
+    brokers: Sequence[int],
+    partitions: int,
+    replicas: int,
+    kinds: Sequence[ActionKind],
+) -> tuple[Action, ...]:
+    actions = []
+    for _ in range(rng.randint(1, ACTIONS_MAX) if kinds else 0):
+        kind = rng.choice(kinds)
+        topic, number = TOPIC, 0
+        named: tuple[int, ...] = ()
+        match kind:
+            case ActionKind.REASSIGN:
+                # With fewer than it had, a power cut could hit the only ones that have all.
+                named = tuple(rng.sample(brokers, rng.randint(replicas, min(4, len(brokers)))))
+            case ActionKind.CREATE_TOPIC:
+                topic, number, named = rng.choice(OTHER_TOPICS), rng.randint(1, 4), tuple(brokers[:replicas])
+            case ActionKind.DELETE_TOPIC:
+                topic = rng.choice(OTHER_TOPICS)
+            case ActionKind.GROW_TOPIC:
+                topic, number = rng.choice(OTHER_TOPICS), rng.randint(2, 6)
+            case ActionKind.SET_CLEANUP_POLICY:
+                topic, number = COMPACTED, rng.randrange(len(CLEANUP_POLICIES))
+            case _:
+                number = _draw_number(rng, kind, replicas)
+        actions.append(
+            Action(
+                after_ms=rng.randint(*PAUSE_MS),
+                kind=kind,
+                ask=rng.choice(brokers),
+                topic=topic,
+                partition=rng.randrange(partitions),
+                replicas=named,
+                number=number,
+            )
+        )
+    return tuple(actions)
+
+
+def _draw_number(rng: random.Random, kind: ActionKind, replicas: int) -> int:
+    match kind:
+        case ActionKind.SET_MIN_INSYNC:
+            return rng.randint(1, min(3, replicas))
+        case ActionKind.DELETE_RECORDS:
+            return rng.choice((10, 50, 100))
+        case ActionKind.SET_RETENTION:
+            return rng.choice((0, 2_000, 6_000))
+        case ActionKind.SET_QUOTA:
+            return rng.choice((0, 500, 2_000))
+        case ActionKind.SET_THROTTLE:
+            return rng.choice((0, 5_000, 20_000))
+        case ActionKind.MOVE_LOG_DIR:
+            return rng.randrange(len(LOG_DIRECTORIES))
+        case ActionKind.SET_CREDENTIAL:
+            return rng.randrange(2)
+        case _:
+            return 0
 
 
 class SwarmRun(ClusterRun):
@@ -64,7 +488,7 @@ class SwarmRun(ClusterRun):
         self._restricted = RestrictedClient(self) if plan.is_secured else None
         self._keyed = KeyedProducer(self) if plan.keys else None
         self._transactors = [
-            (Copier if each.copies else Transactor)(self, number, each)
+            (Copier if each.copies else TransactionalClient)(self, number, each)
             for number, each in enumerate(plan.transactors)
         ]
 

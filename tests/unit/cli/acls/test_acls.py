@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from minikafka.cli.acls.command import main
+from minikafka.cli.acls import main
 from minikafka.testing import Broker
 
 Run = Callable[..., Awaitable[tuple[int, list[str], str]]]

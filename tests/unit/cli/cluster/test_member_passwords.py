@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.cluster.members import ChildMember, MemberConfig
+from minikafka.cli.cluster.supervisor import ChildMember, MemberConfig
 from minikafka.config.loader import load
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
-from minikafka.cli.console import consume, produce
-from minikafka.cli.console.consume import RecordFormat, with_properties
-from minikafka.cli.console.produce import read_lines, split_line
-from minikafka.cli.console.terminal_client import client_errors, unescape
+from minikafka.cli import consume, produce
+from minikafka.cli.consume import RecordFormat, with_properties
+from minikafka.cli.produce import read_lines, split_line
 from minikafka.cli.shared.commands import CommandError
+from minikafka.cli.shared.terminal_client import client_errors, unescape
 
 RECORD = SimpleNamespace(
     topic="t",

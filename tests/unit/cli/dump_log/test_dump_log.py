@@ -19,15 +19,14 @@ from hypothesis import strategies as st
 
 from minikafka.cli.dump_log.command import main
 from minikafka.cli.dump_log.files import FileKind, identify
-from minikafka.cli.dump_log.indexes import FINDINGS_MAX
+from minikafka.cli.dump_log.segment import FINDINGS_MAX
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.protocol.records.batch import CompressionType
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker, Record, build_batch
 from minikafka.types import LeaderEpoch, TopicPartition
 
 TOPIC_ID = UUID("00112233-4455-4677-8899-aabbccddeeff")

@@ -16,8 +16,7 @@ import pytest
 from minikafka.cli.dump_log.command import main
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker, Record, build_batch
 from tests.unit.protocol.internal.test_group_record_codec import CLASSIC_GROUP, CLASSIC_MEMBER, GOLDEN, GROUP
 
 TOPIC_ID = '"topicId":"AQIDBAUGBwgJCgsMDQ4PEA"'

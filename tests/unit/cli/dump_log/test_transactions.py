@@ -15,8 +15,7 @@ from minikafka.protocol.internal.transaction_record_codec import (
     TransactionRecord,
     encode_record,
 )
-from minikafka.protocol.records.control_records import ControlRecordType
-from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.records.records import ControlRecordType, Record, build_batch
 from minikafka.types import TopicPartition
 from tests.unit.log.log_helpers import append, append_marker, idempotent, open_log
 

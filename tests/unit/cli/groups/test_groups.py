@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.groups.command import main
-from minikafka.cli.groups.requests import read_assignment
+from minikafka.cli.groups import main, read_assignment
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.cli.reassign.planner import Assignment, count_moves, plan_assignment
+from minikafka.cli.reassign.plan import Assignment, count_moves, plan_assignment
 from minikafka.controller.assignment import BrokerMetadata, assign_replicas
 from minikafka.types import BrokerId, TopicPartition
 

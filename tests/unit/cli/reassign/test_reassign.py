@@ -12,8 +12,14 @@ import pytest
 
 from minikafka.cli.reassign import command as reassign
 from minikafka.cli.reassign.plan import parse_plan
-from minikafka.cli.reassign.progress import ProgressView, Seen
-from minikafka.cli.reassign.verify import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
+from minikafka.cli.reassign.verify import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+    ProgressView,
+    Seen,
+)
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import ReplicaAssignment, TopicPartition

@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from minikafka.cli import compact, groups
 from minikafka.cli.bench import command as bench
-from minikafka.cli.groups import command as groups
 from minikafka.cli.shared.client_properties import (
     aiokafka_options,
     librdkafka_options,
     read_client_properties,
 )
-from minikafka.cli.shared.commands import take_connection
-from minikafka.cli.shared.profiles import VARIABLE, Profiles
-from minikafka.cli.spark import compact
+from minikafka.cli.shared.commands import VARIABLE, Profiles, take_connection
 from minikafka.errors import ConfigError
 from minikafka.network.client_security import client_security
 from minikafka.security.jaas import jaas_module

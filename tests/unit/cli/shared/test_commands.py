@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.cli.groups import command as groups
-from minikafka.cli.reassign.progress import CopyRate
+from minikafka.cli import groups
+from minikafka.cli.reassign.verify import CopyRate
 from minikafka.cli.shared.commands import (
     explain,
     format_bytes,

@@ -13,14 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minikafka.clock import ManualClock
-from minikafka.coordinator.group.effects import (
-    Answer,
-    Append,
-    Complete,
-    Effects,
-    GroupOperation,
-    Park,
-)
+from minikafka.coordinator.group.messages import Answer, Append, Complete, Effects, GroupOperation, Park
 from minikafka.errors import KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord
 

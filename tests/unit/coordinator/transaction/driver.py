@@ -14,21 +14,19 @@ from typing import Any
 import msgspec
 
 from minikafka.clock import ManualClock
-from minikafka.coordinator.transaction.effects import (
-    AllocateProducerId,
-    Answer,
-    Append,
-    Effects,
-    Park,
-    TransactionOperation,
-    WriteMarkers,
-)
 from minikafka.coordinator.transaction.messages import (
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
     AddPartitionsToTxn,
+    AllocateProducerId,
+    Answer,
+    Append,
+    Effects,
     EndTxn,
     InitProducerId,
+    Park,
+    TransactionOperation,
+    WriteMarkers,
 )
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.coordinator.transaction.messages import EndTxnResult, InitProducerIdResult
-from minikafka.coordinator.transaction.transactions import RETRY_MS
+from minikafka.coordinator.transaction.shard import RETRY_MS
 from minikafka.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.transaction.driver import ID, NOT_IN_TIME, P0, P1, P2, TOO_FEW, Driver
 

@@ -18,14 +18,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from minikafka.coordinator.transaction.effects import Append, Effects, WriteMarkers
 from minikafka.coordinator.transaction.messages import (
     AddPartitionsToTxn,
     AddPartitionsToTxnResult,
+    Append,
+    Effects,
     EndTxn,
     EndTxnResult,
     InitProducerId,
     InitProducerIdResult,
+    WriteMarkers,
 )
 from minikafka.coordinator.transaction.metadata import (
     EPOCH_MAX,
@@ -34,7 +36,7 @@ from minikafka.coordinator.transaction.metadata import (
     TxnTransitMetadata,
     metadata_of,
 )
-from minikafka.coordinator.transaction.transactions import RETRY_MS
+from minikafka.coordinator.transaction.shard import RETRY_MS
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.transaction_record_codec import (
     TransactionLogKey,

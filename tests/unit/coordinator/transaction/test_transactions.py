@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.coordinator.transaction.effects import Answer, WriteMarkers
-from minikafka.coordinator.transaction.messages import EndTxnResult, InitProducerIdResult
+from minikafka.coordinator.transaction.messages import (
+    Answer,
+    EndTxnResult,
+    InitProducerIdResult,
+    WriteMarkers,
+)
 from minikafka.coordinator.transaction.metadata import EPOCH_MAX
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import TopicPartition

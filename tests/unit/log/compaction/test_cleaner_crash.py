@@ -11,9 +11,9 @@ from minikafka.clock import ManualClock
 from minikafka.files import Files
 from minikafka.log.manager.cleanable_log import CleanableLog
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from minikafka.testing.simulation.disk import SimulatedDisk
-from minikafka.testing.simulation.errors import ProcessKilled
+from minikafka.testing.simulation.loop import ProcessKilled
 from tests.unit.log.compaction.cleaner_helpers import (
     batches,
     compacted_config,

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minikafka.clock import ManualClock
-from minikafka.log.compaction.offset_map import ENTRY_BYTES
+from minikafka.log.compaction.cleaner import ENTRY_BYTES
 from minikafka.log.manager.cleanable_log import CleanableLog
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import CompressionType
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from minikafka.types import LeaderEpoch
 from tests.unit.log.compaction.cleaner_helpers import batches, compact, compacted_config, contents, keyed
 from tests.unit.log.log_helpers import COMMITTED, NOW_MS, marker, open_log, read_all

@@ -25,7 +25,7 @@ from minikafka.log.compaction.staged_compaction import (
 )
 from minikafka.log.files.checkpoint import EpochEntry, read_offsets
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from minikafka.types import TopicPartition
 from tests.unit.log.compaction.cleaner_helpers import (
     batches,

@@ -17,11 +17,14 @@ from minikafka.log.files.checkpoint import (
     CheckpointWrite,
     CorruptCheckpoint,
     EpochEntry,
+    MetaProperties,
     decode_leader_epochs,
+    decode_meta_properties,
     decode_offsets,
     decode_partition_metadata,
     decode_uuid,
     encode_leader_epochs,
+    encode_meta_properties,
     encode_offsets,
     encode_partition_metadata,
     encode_uuid,
@@ -30,11 +33,6 @@ from minikafka.log.files.checkpoint import (
     read_partition_metadata,
     take_clean_shutdown_marker,
     write_clean_shutdown_marker,
-)
-from minikafka.log.files.meta_properties import (
-    MetaProperties,
-    decode_meta_properties,
-    encode_meta_properties,
 )
 from minikafka.log.files.names import (
     DirectoryKind,

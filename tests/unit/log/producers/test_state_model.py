@@ -22,11 +22,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from minikafka.clock import ManualClock
 from minikafka.files import OsFiles
 from minikafka.log.producers.append import AppendOrigin, CompletedTransaction
-from minikafka.log.producers.replay import replay
-from minikafka.log.producers.state import ProducerStateManager
+from minikafka.log.producers.state import ProducerStateManager, replay
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import BatchHeader, read_header
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from minikafka.types import LeaderEpoch
 from tests.unit.log.log_helpers import NOW_MS, TP, batch, idempotent, marker, open_log, small_config
 

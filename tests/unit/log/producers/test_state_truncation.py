@@ -8,7 +8,7 @@ from minikafka.clock import ManualClock
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.producers.state import UNDO_MAX
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from minikafka.types import LeaderEpoch
 from tests.unit.log.log_helpers import (
     NOW_MS,

@@ -11,7 +11,7 @@ from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.producers.append import AppendOrigin, VerificationGuard
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from tests.unit.log.log_helpers import NOW_MS, append, append_marker, idempotent, open_log
 
 DAY_MS = 86_400_000

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from minikafka.errors import InvariantError
 from minikafka.protocol.internal import group_records as records
 from minikafka.protocol.internal.group_record_codec import (
+    SCHEMAS,
     UnreadableRecord,
     decode_by_schema,
     decode_record,
     encode_by_schema,
     encode_record,
 )
-from minikafka.protocol.internal.group_record_schemas import SCHEMAS
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 
 TOPIC_ID = UUID("01020304-0506-0708-090a-0b0c0d0e0f10")

@@ -24,17 +24,16 @@ from minikafka.protocol.records.batch import (
     read_header,
 )
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.protocol.records.control_records import (
+from minikafka.protocol.records.records import (
     ControlRecordType,
     EndTransactionMarker,
-    read_end_transaction_marker,
-)
-from minikafka.protocol.records.record_parser import parse_records, read_varint
-from minikafka.protocol.records.records import (
     InvalidRecords,
     Record,
     build_batch,
     iterate_records,
+    parse_records,
+    read_end_transaction_marker,
+    read_varint,
     recompress,
     timestamp_deltas,
     validate_records,

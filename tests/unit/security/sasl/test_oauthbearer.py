@@ -14,7 +14,7 @@ from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from minikafka.errors import ConfigError
 from minikafka.security.sasl.client import sasl_client
-from minikafka.security.sasl.errors import SaslError
+from minikafka.security.sasl.mechanism import SaslError
 from minikafka.security.sasl.oauthbearer import (
     MESSAGE_BYTES_MAX,
     BearerToken,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.security.sasl.client import sasl_client
-from minikafka.security.sasl.errors import SaslError
+from minikafka.security.sasl.mechanism import SaslError
 from minikafka.security.sasl.plain import PlainServer, PlainUsers
 
 USERS = PlainUsers({"user_alice": "s3cret", "user_bob": "other", "username": "alice", "password": "no"})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.security.sasl.client import SaslClient, sasl_client
-from minikafka.security.sasl.errors import SaslError
+from minikafka.security.sasl.mechanism import SaslError
 from minikafka.security.sasl.scram import (
     HASHES,
     MESSAGE_BYTES_MAX,

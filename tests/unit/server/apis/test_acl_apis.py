@@ -19,10 +19,10 @@ from minikafka.security.acl import (
     AccessControlEntry,
     AclOperation,
     AclPermissionType,
+    KafkaPrincipal,
     PatternType,
     ResourceType,
 )
-from minikafka.security.principal import KafkaPrincipal
 from minikafka.server.security.authorizer import Asker
 from tests.unit.server.conftest import AdminBroker
 from tests.unit.server.running import eventually

@@ -9,12 +9,11 @@ from typing import Any
 
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import ControlRequest
+from minikafka.protocol.control import ControlRequest
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import REFUSED, ApiKey
 from minikafka.protocol.wire.schema import message_schema
-from minikafka.security.acl import SUPPORTED_OPERATIONS, AclOperation, ResourceType
-from minikafka.security.principal import parse_principal
+from minikafka.security.acl import SUPPORTED_OPERATIONS, AclOperation, ResourceType, parse_principal
 from minikafka.server.apis import HANDLERS
 from tests.support.authorization_table import (
     ABSENT,

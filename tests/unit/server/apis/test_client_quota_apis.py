@@ -13,7 +13,7 @@ import pytest
 from minikafka.config.client_quotas import QuotaType
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
-from minikafka.network.connection_limits import ConnectionLimits
+from minikafka.network.limits import ConnectionLimits
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.server.quota.connection_limits import apply_ip_quota
 

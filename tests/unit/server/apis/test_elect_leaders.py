@@ -11,7 +11,7 @@ import pytest
 from minikafka.coordination import paths
 from minikafka.coordination.store import CreateOp, DeleteOp
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import LeaderAndIsrPartition, UpdateMetadataRequest
+from minikafka.protocol.control import LeaderAndIsrPartition, UpdateMetadataRequest
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.types import NO_LEADER, BrokerId, ElectionType, LeaderEpoch, TopicPartition
 from tests.unit.server.running import until

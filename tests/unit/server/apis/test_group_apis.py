@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from minikafka.coordinator.group.consumer import subscription
+from minikafka.coordinator.group.consumer import membership
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.security.acl import SUPPORTED_OPERATIONS, AclOperation, ResourceType
@@ -466,7 +466,7 @@ async def test_expressions_are_looked_at_again_in_steps_and_topics_may_come_mean
         await broker.topics.create_topic(f"orders-{number:02}")
     matched: list[str] = []
     matched_in_a_step = [0]
-    compiled = subscription.compile_regex
+    compiled = membership.compile_regex
 
     def counting(regex: str, *, name: str) -> Any:
         pattern = compiled(regex, name=name)
@@ -490,9 +490,9 @@ async def test_expressions_are_looked_at_again_in_steps_and_topics_may_come_mean
             if len(matched) == 20 and broker.metadata.topic("late") is None:
                 await broker.topics.create_topic("late")
 
-    monkeypatch.setattr(subscription, "compile_regex", counting)
+    monkeypatch.setattr(membership, "compile_regex", counting)
     monkeypatch.setattr(broker.services.scheduler, "finished", one_by_one)
-    monkeypatch.setattr(subscription, "REGEX_REFRESH_INTERVAL_MS", 0)
+    monkeypatch.setattr(membership, "REGEX_REFRESH_INTERVAL_MS", 0)
     names = ["orders", *(f"orders-{number:02}" for number in range(40)), "late"]
     answer = await beat(broker, 1, member_epoch=1, subscribed_topic_names=None, topic_partitions=None)
     ids = {topic.topic_id for topic in answer.assignment.topic_partitions}

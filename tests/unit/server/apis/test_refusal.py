@@ -9,7 +9,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import REFUSED, SUPPORTED, ApiKey
 from minikafka.protocol.wire.schema import EntitySchema, FieldSchema, message_schema
-from minikafka.server.requests.accounting import error_codes
+from minikafka.server.requests import error_codes
 
 REFUSALS = [
     (key, version) for key, versions in REFUSED.items() for version in range(versions.min, versions.max + 1)

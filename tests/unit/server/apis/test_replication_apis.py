@@ -13,7 +13,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     LeaderAndIsrRequest,
     ListenerEndpoint,
     LiveBroker,

@@ -11,7 +11,7 @@ import pytest
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError, Op, OpResult
-from minikafka.server.cluster.controller_election import Election, current_controller, elect
+from minikafka.server.cluster.registration import Election, current_controller, elect
 from minikafka.types import BrokerId
 from tests.unit.server.virtual_store import SESSION_TIMEOUT_MS, freeze, stores
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing

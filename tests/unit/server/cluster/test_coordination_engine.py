@@ -16,7 +16,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError, CoordinationStore, StoreUnusableError
 from minikafka.coordination.zookeeper import ZooKeeperStore
 from minikafka.errors import StartError
-from minikafka.server.cluster.coordination_engine import create_top_level_paths, open_store, store_name
+from minikafka.server.cluster.coordination_store import create_top_level_paths, open_store, store_name
 from minikafka.testing import Broker
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from minikafka.errors import InvariantError
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     LEADER_DURING_DELETE,
     LeaderAndIsrPartition,
     ListenerEndpoint,

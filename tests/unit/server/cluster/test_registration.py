@@ -12,11 +12,8 @@ from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import StartError
-from minikafka.server.cluster.coordination_engine import create_top_level_paths
-from minikafka.server.cluster.registration import (
-    agree_on_cluster_id,
-    register_broker,
-)
+from minikafka.server.cluster.coordination_store import create_top_level_paths
+from minikafka.server.cluster.registration import agree_on_cluster_id, register_broker
 from minikafka.types import BrokerId
 from tests.unit.server.virtual_store import SESSION_TIMEOUT_MS, freeze, open_store, stores, tree
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time

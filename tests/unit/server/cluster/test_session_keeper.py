@@ -15,7 +15,7 @@ from minikafka.coordination.store import (
     SessionState,
 )
 from minikafka.errors import StartError
-from minikafka.server.cluster.session_keeper import RETRY_PAUSE_MS, SessionKeeper
+from minikafka.server.cluster.registration import RETRY_PAUSE_MS, SessionKeeper
 from tests.unit.server.virtual_time import in_virtual_time, passing
 
 

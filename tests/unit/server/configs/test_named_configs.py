@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.groups.requests import GroupAdmin
+from minikafka.cli.groups import GroupAdmin
 from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError

@@ -13,7 +13,7 @@ import pytest
 from minikafka.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     ControlRequest,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,

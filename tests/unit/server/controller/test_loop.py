@@ -25,7 +25,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     ControlledShutdownRequest,
     ControlRequest,
     LeaderAndIsrRequest,
@@ -35,9 +35,8 @@ from minikafka.protocol.control.messages import (
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
-from minikafka.server.cluster.controller_election import current_controller
 from minikafka.server.cluster.metadata_cache import MetadataCache
-from minikafka.server.cluster.session_keeper import SessionKeeper
+from minikafka.server.cluster.registration import SessionKeeper, current_controller
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop, EventQueue
 from minikafka.server.controller.store import PartitionStates

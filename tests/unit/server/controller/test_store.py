@@ -12,8 +12,8 @@ from minikafka.controller.effects import AssignmentChange, TopicRecord, Versione
 from minikafka.controller.events import BrokersChanged, PartitionsChanged, TopicsChanged
 from minikafka.coordination import paths
 from minikafka.coordination.store import NodeStat
-from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker
-from minikafka.server.cluster.controller_election import elect
+from minikafka.protocol.control import ListenerEndpoint, LiveBroker
+from minikafka.server.cluster.registration import elect
 from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 from tests.unit.server.controller_term import A0, A1, ID, ONE, TWO, controller_term, state

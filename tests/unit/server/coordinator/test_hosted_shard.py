@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minikafka.config.topic import TopicConfig
-from minikafka.coordinator.group.effects import (
+from minikafka.coordinator.group.messages import (
     Answer,
     Complete,
     Effects,

@@ -9,8 +9,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.batch import HEADER_SIZE
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker, Record, build_batch
 from minikafka.server.coordinator.hosted_shard import ShardState
 from tests.unit.server.groups import AT, NOW_MS, Coordinator, committed, group_batch
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from minikafka.coordinator.transaction.effects import WriteMarkers
+from minikafka.coordinator.transaction.messages import WriteMarkers
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.server.cluster.metadata_cache import (

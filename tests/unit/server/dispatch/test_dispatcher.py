@@ -17,12 +17,11 @@ from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
-from minikafka.security.principal import ANONYMOUS
+from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas
-from minikafka.server.requests.accounting import request_channel_metrics
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler

@@ -26,15 +26,14 @@ from minikafka.coordinator.group.messages import (
 )
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics.names_of_coordinators import GROUP_METRICS
+from minikafka.metrics.names import GROUP_METRICS
 from minikafka.metrics.registry import Metrics
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.coordinator.assembly import BrokerGroupSettings, CachedTopics
 from minikafka.server.coordinator.group_service import GroupService
-from minikafka.server.coordinator.hosted_shard import RequestTicket
-from minikafka.server.coordinator.operations import load_time_sensor
+from minikafka.server.coordinator.hosted_shard import RequestTicket, load_time_sensor
 from minikafka.server.coordinator.topic import CoordinatorTopic, offsets_topic
 from minikafka.server.dispatch.repeated_heartbeat import RepeatedHeartbeat
 from tests.support.fake_authorizer import Right

@@ -21,13 +21,13 @@ from minikafka.metrics.request_metrics import TIMED_ONE_IN
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
-from minikafka.security.principal import ANONYMOUS
+from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.apis import produce as slow_path
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.server.quota.client_quotas import ClientQuotas
-from minikafka.server.requests.accounting import request_channel_metrics
+from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services

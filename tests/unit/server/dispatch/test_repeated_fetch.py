@@ -17,12 +17,17 @@ from minikafka.files import OsFile
 from minikafka.log.producers.append import BY_COORDINATOR
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.network.connection import Connection, PendingResponse
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
-from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.records.records import (
+    ControlRecordType,
+    EndTransactionMarker,
+    Record,
+    build_batch,
+    marker_batch,
+)
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import RequestHeader, encode_request
-from minikafka.replication.replica_selector import select_in_rack
-from minikafka.security.principal import ANONYMOUS
+from minikafka.replication.partition_replicas import select_in_rack
+from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.dispatch import dispatcher

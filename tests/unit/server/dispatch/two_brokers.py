@@ -23,17 +23,15 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, PeerProtocolError
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Connection, PendingResponse
-from minikafka.protocol.control.messages import UpdateMetadataRequest
+from minikafka.protocol.control import UpdateMetadataRequest
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
-from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.security.principal import ANONYMOUS
+from minikafka.security.acl import ANONYMOUS, AclOperation, ResourceType
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import drop_fast_paths_with_changes
 from minikafka.server.dispatch.dispatcher import Dispatcher, Handler
 from minikafka.server.quota.client_quotas import CLIENT_LIFE_MS, ClientQuotas
-from minikafka.server.requests.accounting import request_channel_metrics
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime import fast_paths
 from minikafka.server.runtime.fast_paths import FastPath, FastPaths
 from minikafka.server.runtime.work_scheduler import WorkScheduler

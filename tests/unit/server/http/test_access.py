@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from minikafka.metrics.security_metrics import AuthenticationMetrics
+from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.server.http import access
 from minikafka.server.http.access import AllowedHosts, Credentials, Failures
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer

@@ -17,11 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from minikafka.config.topic import ALL
 from minikafka.metrics.names import ALL_SERIES, CONTROLLER_EVENTS, PURGATORY_SIZE
 from minikafka.metrics.series import Sample, Series, SeriesType
-from minikafka.server.http import metrics, metrics_of_broker, metrics_of_data
+from minikafka.server.http import metrics
 from minikafka.server.http.pages import CHUNK_SAMPLES, METRICS_CONTENT_TYPE, Exposition, reasons_not_ready
 from minikafka.server.replica.replica_fetchers import FetcherStats, LeaderEndpoint
-from minikafka.server.runtime import time_slice as time_slice_module
-from minikafka.server.storage.disk_writer import DiskWriter
+from minikafka.server.runtime import work_scheduler
+from minikafka.server.storage.maintenance import DiskWriter
 from minikafka.testing import Broker
 from minikafka.types import BrokerId, TopicPartition
 from tests.unit.server.http_client import ask
@@ -234,8 +234,8 @@ async def test_what_has_no_series_because_there_is_too_much_is_counted(
     for module, limit in (
         (metrics, "GROUPS_MAX"),
         (metrics, "GROUP_OFFSETS_MAX"),
-        (metrics_of_broker, "PARTITIONS_MAX"),
-        (metrics_of_data, "PARTITIONS_MAX"),
+        (metrics, "PARTITIONS_MAX"),
+        (metrics, "PARTITIONS_MAX"),
     ):
         monkeypatch.setattr(module, limit, 0)
     found = await scrape(broker)
@@ -258,7 +258,7 @@ async def test_a_great_many_groups_are_read_in_turns_and_shown_up_to_a_limit(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3,000 groups with names of 1,000 bytes: those of 2,000 would be 2 MB, so the limit of bytes counts."""
-    monkeypatch.setattr(time_slice_module, "SLICE_MS", 0)
+    monkeypatch.setattr(work_scheduler, "SLICE_MS", 0)
     await produce(broker, "orders", 2)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers, group_id="packing", enable_auto_commit=False

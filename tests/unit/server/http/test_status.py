@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaType
 from minikafka.network.socket_server import SocketServer
-from minikafka.security.principal import KafkaPrincipal
+from minikafka.security.acl import KafkaPrincipal
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
 from minikafka.server.http import status
 from minikafka.server.http.status import PartitionStatus, Status

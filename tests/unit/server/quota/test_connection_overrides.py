@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minikafka.config.broker import BrokerConfig, broker_config
-from minikafka.network.connection_limits import NO_LIMIT, ConnectionLimits
+from minikafka.network.limits import NO_LIMIT, ConnectionLimits
 from minikafka.server.quota import connection_limits
 from minikafka.server.quota.connection_limits import ConnectionOverrides
 

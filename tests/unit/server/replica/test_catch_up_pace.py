@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
-from minikafka.server.replica import catch_up_pace
-from minikafka.server.replica.delayed_fetch import Fetch
-from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.replica import replication_quotas
+from minikafka.server.replica.delayed_operations import DelayedProduce, Fetch, UncommittedAppend
 from minikafka.server.replica.partition_reads import PartitionRead, WantedPartition
 from minikafka.server.runtime.fast_paths import SWITCHED_OFF, FastPath
 from minikafka.server.runtime.log_io import LogIo
@@ -112,8 +111,8 @@ class Leader:
 def both() -> Iterator[tuple[Leader, Leader]]:
     """One with the pace of catching up, one without it."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX", 2 * BATCH_BYTES + HALF_A_BATCH)
-        patch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX_UNDER_LOAD", BATCH_BYTES + HALF_A_BATCH)
+        patch.setattr(replication_quotas, "CATCH_UP_BYTES_MAX", 2 * BATCH_BYTES + HALF_A_BATCH)
+        patch.setattr(replication_quotas, "CATCH_UP_BYTES_MAX_UNDER_LOAD", BATCH_BYTES + HALF_A_BATCH)
         made = [Leader(Path(directory, name), is_paced=name == "paced") for name in ("paced", "unpaced")]
         yield made[0], made[1]
         for each in made:

@@ -8,9 +8,8 @@ from typing import cast
 
 import pytest
 
-from minikafka.server.replica import catch_up_pace
-from minikafka.server.replica.delayed_fetch import Fetch
-from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.replica import replication_quotas
+from minikafka.server.replica.delayed_operations import DelayedProduce, Fetch, UncommittedAppend
 from minikafka.server.replica.partition_reads import WantedPartition
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.steps import finish
@@ -24,7 +23,7 @@ PIECE = len(batch(1, size=1000))
 def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
     """Broker 3 lacks three committed batches of the first partition, and is in the ISR of the second. A piece
     to catch up with has room for one of them."""
-    monkeypatch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX", PIECE + 100)
+    monkeypatch.setattr(replication_quotas, "CATCH_UP_BYTES_MAX", PIECE + 100)
     made = Replicas(tmp_path)
     made.lead(TP, epoch=3, isr=[1, 2], replicas=[1, 2, 3])
     made.lead(OTHER, epoch=3, isr=[1, 2, 3], replicas=[1, 2, 3])
@@ -45,13 +44,13 @@ def test_what_acks_all_waits_for_comes_first(replicas: Replicas) -> None:
 
 def test_the_remainder_comes_in_chunks_of_whole_batches(replicas: Replicas) -> None:
     read = replicas.follower_fetch(THREE, 0)
-    assert len(read.records) == PIECE < catch_up_pace.CATCH_UP_BYTES_MAX
+    assert len(read.records) == PIECE < replication_quotas.CATCH_UP_BYTES_MAX
 
 
 def test_one_batch_comes_however_much_there_is_of_the_others(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX", 10)
+    monkeypatch.setattr(replication_quotas, "CATCH_UP_BYTES_MAX", 10)
     replicas.append(batch(1, size=1000), OTHER)
     replicas.fetch(TP, OTHER, replica_id=THREE, log_start=0)
     _, late = replicas.answer
@@ -59,8 +58,8 @@ def test_one_batch_comes_however_much_there_is_of_the_others(
 
 
 def test_chunks_are_smaller_while_producers_wait(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX", 3 * PIECE)
-    monkeypatch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX_UNDER_LOAD", 2 * PIECE)
+    monkeypatch.setattr(replication_quotas, "CATCH_UP_BYTES_MAX", 3 * PIECE)
+    monkeypatch.setattr(replication_quotas, "CATCH_UP_BYTES_MAX_UNDER_LOAD", 2 * PIECE)
     assert len(replicas.follower_fetch(THREE, 0).records) == 3 * PIECE
     appended = producer_waits(replicas)
     assert len(replicas.follower_fetch(THREE, 0).records) == 2 * PIECE
@@ -80,7 +79,7 @@ def producer_waits(replicas: Replicas) -> UncommittedAppend:
 @pytest.fixture
 def loaded(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> Replicas:
     """A producer waits for broker 2, and broker 3 has had the first batch that it lacked."""
-    monkeypatch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX_UNDER_LOAD", PIECE)
+    monkeypatch.setattr(replication_quotas, "CATCH_UP_BYTES_MAX_UNDER_LOAD", PIECE)
     producer_waits(replicas)
     replicas.follower_fetch(THREE, 1, OTHER)
     assert sizes(replicas, offset=0) == {TP: PIECE, OTHER: 0}
@@ -140,7 +139,7 @@ def test_who_was_away_for_long_pauses_for_a_moment(loaded: Replicas) -> None:
     producer_waits(loaded)
     assert sizes(loaded, offset=1) == {TP: 0, OTHER: len(batch())}
     assert sizes(loaded, offset=1, other=2) is None
-    loaded.pass_time(catch_up_pace.PAUSE_MS_MAX)
+    loaded.pass_time(replication_quotas.PAUSE_MS_MAX)
     assert answered(loaded) == {TP: PIECE, OTHER: 0}
 
 

@@ -14,7 +14,7 @@ from minikafka.errors import ErrorCode
 from minikafka.log.segment.fetch_data import ColdRead
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.records.batch import read_header
-from minikafka.server.replica.delayed_fetch import WARMING_ROUNDS_MAX, DelayedFetch, Fetch
+from minikafka.server.replica.delayed_operations import WARMING_ROUNDS_MAX, DelayedFetch, Fetch
 from minikafka.server.replica.partition_reads import PartitionRead, WantedPartition
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.steps import finish

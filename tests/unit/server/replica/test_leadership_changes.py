@@ -11,13 +11,9 @@ from uuid import UUID
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import (
-    EPOCH_DURING_DELETE,
-    LEADER_DURING_DELETE,
-    LeaderAndIsrPartition,
-)
+from minikafka.protocol.control import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, LeaderAndIsrPartition
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
-from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.replica.delayed_operations import DelayedProduce, UncommittedAppend
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint
 from minikafka.testing.simulation.disk import failing
 from minikafka.types import NO_LEADER, LeaderEpoch, Offset, TopicPartition

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.replication.replica_selector import select_in_rack
+from minikafka.replication.partition_replicas import select_in_rack
 from tests.unit.server.replicas import BROKER_EPOCH, THREE, Replicas
 
 

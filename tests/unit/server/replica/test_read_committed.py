@@ -11,8 +11,13 @@ import pytest
 from minikafka.log.producers.append import BY_COORDINATOR
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
-from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
-from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.records.records import (
+    ControlRecordType,
+    EndTransactionMarker,
+    Record,
+    build_batch,
+    marker_batch,
+)
 from minikafka.server.replica.partition import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from tests.unit.server.replicas import TP, Replicas, batch
 

@@ -8,10 +8,11 @@ from typing import cast
 from minikafka.errors import ErrorCode
 from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse
-from minikafka.protocol.control.messages import LeaderAndIsrResponse, PartitionError
+from minikafka.protocol.control import LeaderAndIsrResponse, PartitionError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import RequestHeader
-from minikafka.server.requests.accounting import (
+from minikafka.server.requests import (
+    RequestContext,
     api_name,
     encode_answer,
     error_codes,
@@ -19,7 +20,6 @@ from minikafka.server.requests.accounting import (
     request_channel_metrics,
     timed,
 )
-from minikafka.server.requests.context import RequestContext
 from minikafka.steps import finish
 
 

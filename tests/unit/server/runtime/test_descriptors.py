@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from minikafka.server.runtime.descriptors import RESERVE_MIN, WANTED, DescriptorBudget, raise_limit
+from minikafka.server.runtime.process import RESERVE_MIN, WANTED, DescriptorBudget, raise_limit
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from minikafka.loadgen import brokers
+from minikafka.loadgen import target
 
 ROUNDS = 20
 MEASURE = f"""
 import resource, sys
-from minikafka.server.runtime.garbage import keep_freed_memory
+from minikafka.server.runtime.process import keep_freed_memory
 
 def faults() -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -30,7 +30,7 @@ print(faults())
 def faults(how: str) -> int:
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, how],
-        env=brokers.module_environment(),
+        env=target.module_environment(),
         check=True,
         capture_output=True,
         text=True,

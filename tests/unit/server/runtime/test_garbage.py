@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from minikafka.clock import ManualClock
-from minikafka.server.runtime.garbage import EVERYTHING_AFTER_MS, FullCollections
+from minikafka.server.runtime.process import EVERYTHING_AFTER_MS, FullCollections
 
 
 class Cycle:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from minikafka.server.runtime import loop_lag
-from minikafka.server.runtime.loop_lag import PROBE_INTERVAL_MS, LoopLag
+from minikafka.server.runtime import event_loop
+from minikafka.server.runtime.event_loop import PROBE_INTERVAL_MS, LoopLag
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time
 
 
@@ -33,7 +33,7 @@ async def test_a_loop_that_is_not_held_up_is_punctual_and_idle() -> None:
 
 def test_the_idle_share_is_what_the_thread_has_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = Cpu()
-    monkeypatch.setattr(loop_lag, "thread_cpu_ns", cpu)
+    monkeypatch.setattr(event_loop, "thread_cpu_ns", cpu)
 
     @in_virtual_time
     async def story() -> None:

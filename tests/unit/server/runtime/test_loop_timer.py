@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.purgatory.timing_wheel import TimerTask
-from minikafka.server.runtime.loop_timer import LoopTimer
+from minikafka.server.runtime.event_loop import LoopTimer
 
 
 class Task(TimerTask):

@@ -15,8 +15,7 @@ from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError
 from minikafka.network.connection import PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
-from minikafka.server.runtime.time_slice import SLICE_MS
-from minikafka.server.runtime.work_scheduler import FIRST_SLICE_MS, WorkScheduler
+from minikafka.server.runtime.work_scheduler import FIRST_SLICE_MS, SLICE_MS, WorkScheduler
 from minikafka.steps import Steps, each, finish
 
 

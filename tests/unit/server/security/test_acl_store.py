@@ -29,7 +29,7 @@ from minikafka.security.acl import (
     ResourceType,
 )
 from minikafka.security.authorizer_data import AuthorizerData
-from minikafka.server.security.acl_store import AclStore
+from minikafka.server.security.acl_authorizer import AclStore
 from minikafka.steps import finish
 from minikafka.system_clock import SystemClock
 

@@ -15,7 +15,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.security.principal import KafkaPrincipal
+from minikafka.security.acl import KafkaPrincipal
 from minikafka.security.sasl.client import sasl_client
 from minikafka.security.sasl.scram import ScramServer
 from minikafka.server.security.authentication import read_login_secret

@@ -14,9 +14,9 @@ from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import StartError
 from minikafka.security.sasl.scram import decode_credential, make_credential
 from minikafka.security.secure_setup import FirstUser
-from minikafka.server.cluster.coordination_engine import create_top_level_paths
+from minikafka.server.cluster.coordination_store import create_top_level_paths
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.security.first_users import ensure_users
+from minikafka.server.security.secure_broker import ensure_users
 from minikafka.system_clock import SystemClock
 
 MECHANISM = "SCRAM-SHA-512"

@@ -11,7 +11,7 @@ from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.errors import ConfigError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.network.client_security import ClientSecurity
-from minikafka.server.security.inter_broker import InterBrokerConnect
+from minikafka.server.security.transport import InterBrokerConnect
 
 MODULES = "org.apache.kafka.common.security"
 PLAIN = f"{MODULES}.plain.PlainLoginModule required username=broker password=%s user_broker=x;"

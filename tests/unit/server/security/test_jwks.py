@@ -12,8 +12,8 @@ import pytest
 from joserfc.jwk import ECKey, KeySet
 
 from minikafka.errors import ConfigError
-from minikafka.server.security import jwks
-from minikafka.server.security.jwks import JwksSettings, JwksSource, check_jwks_url
+from minikafka.server.security import authentication
+from minikafka.server.security.authentication import JwksSettings, JwksSource, check_jwks_url
 
 
 def key_set(*names: str) -> str:
@@ -32,7 +32,7 @@ async def sources() -> AsyncIterator[list[JwksSource]]:
 async def test_a_file_is_read_again_when_an_unknown_key_comes(
     tmp_path: Path, sources: list[JwksSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jwks, "WANTED_PAUSE_MS", 1)
+    monkeypatch.setattr(authentication, "WANTED_PAUSE_MS", 1)
     file = tmp_path / "jwks.json"
     file.write_text(key_set("one"))
     sources.append(source := JwksSource(JwksSettings(file.as_uri(), 3_600_000, 1, 10)))

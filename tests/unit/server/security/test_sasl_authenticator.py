@@ -19,11 +19,11 @@ from minikafka.clock import ManualClock
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
 from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.errors import ConfigError, ErrorCode, KafkaError, PeerProtocolError, StartError
-from minikafka.metrics.security_metrics import AuthenticationMetrics
+from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import decode_response, encode_request
-from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
+from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
 from minikafka.security.sasl.client import sasl_client
 from minikafka.security.sasl.plain import PlainServer, PlainUsers
 from minikafka.security.sasl.scram import credential_of, make_credential, salted_password

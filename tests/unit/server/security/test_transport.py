@@ -13,7 +13,7 @@ import pytest
 
 from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.errors import ConfigError, InvariantError, StartError
-from minikafka.security.principal import ANONYMOUS
+from minikafka.security.acl import ANONYMOUS
 from minikafka.server.security import transport as transport_module
 from minikafka.server.security.transport import ListenerTransport, TransportSecurity
 from minikafka.system_clock import SystemClock

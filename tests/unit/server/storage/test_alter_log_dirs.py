@@ -18,9 +18,8 @@ from minikafka.log.segment.fetch_data import ColdRead
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.storage import alter_log_dirs
-from minikafka.testing.simulation.disk import SimulatedDisk, failing
-from minikafka.testing.simulation.errors import ProcessKilled
-from minikafka.testing.simulation.inodes import Survival
+from minikafka.testing.simulation.disk import SimulatedDisk, Survival, failing
+from minikafka.testing.simulation.loop import ProcessKilled
 from minikafka.types import LeaderEpoch, Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.moving import WINDOWS, Moving, records_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from minikafka.clock import ManualClock
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
-from minikafka.server.storage.disk_writer import DiskWriter
+from minikafka.server.storage.maintenance import DiskWriter
 from tests.unit.log.log_helpers import TP, append, batch, open_log
 
 

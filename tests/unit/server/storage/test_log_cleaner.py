@@ -19,17 +19,16 @@ from minikafka.clock import ManualClock
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ConfigError, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.compaction.cleaner import Compaction, Steps
-from minikafka.log.compaction.offset_map import ENTRY_BYTES
+from minikafka.log.compaction.cleaner import ENTRY_BYTES, Compaction, Steps
 from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
 from minikafka.log.files.checkpoint import read_offsets
 from minikafka.log.manager.cleanable_log import CleanableLog, dirty_bytes
-from minikafka.log.segment.retention import DeletedFiles
+from minikafka.log.segment.log_segments import DeletedFiles
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
-from minikafka.server.runtime.pace import Pace
 from minikafka.server.storage import maintenance
+from minikafka.server.storage.compaction_process import Pace
 from minikafka.server.storage.log_cleaner import (
     CompactionFailed,
     CompactionProcessDied,

@@ -15,7 +15,7 @@ from minikafka.deferred import own_modules
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.server.apis import HANDLERS
 from minikafka.server.storage import maintenance
-from minikafka.server.storage.disk_writer import DiskWriter
+from minikafka.server.storage.maintenance import DiskWriter
 from minikafka.testing.simulation.disk import failing, failing_once
 from minikafka.types import NO_LEADER, TopicPartition
 from tests.unit.server.disk import Disk

@@ -22,7 +22,7 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.server.broker import Broker
-from minikafka.server.cluster import store_failures
+from minikafka.server.cluster import coordination_store
 from minikafka.server.topics.topic_store import TopicStore
 from minikafka.types import LeaderEpoch, TopicPartition
 from tests.unit.server.running import topics_of
@@ -136,7 +136,7 @@ async def test_a_broker_that_lost_its_store_keeps_its_topics_and_every_record(
     for path in data.glob("coordination.sqlite*"):
         path.unlink()
 
-    caplog.set_level(logging.WARNING, logger="minikafka.server.topics.stored_topics")
+    caplog.set_level(logging.WARNING, logger="minikafka.server.topics.topic_store")
     again = await start(log_retention_ms="1")
     assert again.cluster_id == cluster_id
     topic = again.services.metadata.topic("orders")
@@ -271,7 +271,7 @@ async def test_an_adoption_whose_answer_was_lost_is_found_done(
             raise ConnectionLossError("no answer")
 
     monkeypatch.setattr(TopicStore, "adopt_all", lose_the_first_answer)
-    monkeypatch.setattr(store_failures, "RETRY_PAUSE_MS", 1)
+    monkeypatch.setattr(coordination_store, "RETRY_PAUSE_MS", 1)
     assert values_of(await start(), "a", 0) == [b"v"]
     assert len(tries) == 2
 

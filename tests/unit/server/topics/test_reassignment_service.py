@@ -14,7 +14,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker, UpdateMetadataRequest
+from minikafka.protocol.control import ListenerEndpoint, LiveBroker, UpdateMetadataRequest
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.topics.topic_service import ReassignmentService
 from minikafka.server.topics.topic_store import ATTEMPTS_MAX

@@ -12,9 +12,8 @@ import pytest
 
 from minikafka.testing.history import AnomalyKind, check, read_history
 from minikafka.testing.simulation import __main__ as command_line
-from minikafka.testing.simulation.campaign import runner
-from minikafka.testing.simulation.campaign.shrink import shrink
-from minikafka.testing.simulation.campaign.tally import Outcome, Tally, TallyError
+from minikafka.testing.simulation import campaign
+from minikafka.testing.simulation.campaign import Outcome, Tally, TallyError, shrink
 from minikafka.testing.simulation.client import SimulatedClient
 from minikafka.testing.simulation.scenarios.catalogue import SCENARIOS, draw
 from minikafka.testing.simulation.scenarios.faults import CARRY_OUT
@@ -62,8 +61,8 @@ def test_a_run_begins_only_the_seeds_that_are_not_in_the_tally(
         begun.append(seed)
         return outcome(seed, "I3: it fell" if seed == 4 else "")
 
-    monkeypatch.setattr(runner, "run_seed", run_seed)
-    monkeypatch.setattr(runner, "worker_pool", ThreadPoolExecutor)
+    monkeypatch.setattr(campaign, "run_seed", run_seed)
+    monkeypatch.setattr(campaign, "worker_pool", ThreadPoolExecutor)
     Tally(tmp_path).add(outcome(3))
     arguments = ["run", "--seeds", "2-5", "--jobs", "1", "--scenario", "faults", "--dir", str(tmp_path)]
     assert command_line.main(arguments) == 1

@@ -18,7 +18,7 @@ from minikafka.testing.simulation.disk import (
     failing_once,
     read_only,
 )
-from minikafka.testing.simulation.errors import ProcessKilled
+from minikafka.testing.simulation.loop import ProcessKilled
 
 SEEDS = range(20)
 

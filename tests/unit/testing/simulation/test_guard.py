@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from minikafka.testing.simulation.errors import NondeterminismError, SimulationError
-from minikafka.testing.simulation.guard import START_MS
-from minikafka.testing.simulation.simulation import Simulation
+from minikafka.testing.simulation.loop import NondeterminismError, SimulationError
+from minikafka.testing.simulation.simulation import START_MS, Simulation
 
 
 def call_from(module: str, source: str) -> Any:

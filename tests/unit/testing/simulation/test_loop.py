@@ -10,8 +10,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from minikafka.testing.simulation.errors import OrphanError, SimulationError, StalledError
-from minikafka.testing.simulation.loop import Host, Process, VirtualTimeLoop
+from minikafka.testing.simulation.loop import (
+    Host,
+    OrphanError,
+    Process,
+    SimulationError,
+    StalledError,
+    VirtualTimeLoop,
+)
 
 T = TypeVar("T")
 

@@ -22,10 +22,9 @@ from minikafka.coordination.store import (
     StoreError,
     WatchEvent,
 )
-from minikafka.testing.simulation.guard import HostClock
+from minikafka.testing.simulation.ensemble import Hello, Request, Write
 from minikafka.testing.simulation.loop import Process
-from minikafka.testing.simulation.simulation import STORE, Simulation
-from minikafka.testing.simulation.store_tree import Hello, Request, Write
+from minikafka.testing.simulation.simulation import STORE, HostClock, Simulation
 
 TIMEOUT_MS = 9_000
 CONNECTED, DISCONNECTED, EXPIRED = SessionState.CONNECTED, SessionState.DISCONNECTED, SessionState.EXPIRED

@@ -9,17 +9,17 @@ from uuid import UUID
 
 import msgspec
 
-from minikafka.coordinator.group.classic.classic_group import ClassicGroup
-from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
-from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import GroupOperation, OperationKind
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, MigrationPolicy
-from minikafka.coordinator.group.memory import GroupMap, GroupMemory
+from minikafka.coordinator.group.classic_group import ClassicGroup
+from minikafka.coordinator.group.classic_groups import ClassicGroups
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, GroupCounts, MigrationPolicy
+from minikafka.coordinator.group.group import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
+    GroupOperation,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
+    OperationKind,
     SyncGroup,
 )
 from minikafka.errors import ErrorCode

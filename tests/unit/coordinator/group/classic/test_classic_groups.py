@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.coordinator.group.classic.classic_group import (
+from minikafka.coordinator.group.classic_group import (
     VALID_PREVIOUS_STATES,
     ClassicGroup,
     ClassicGroupState,
     ClassicMember,
     choose_protocol,
+    current_record,
+    group_from_record,
 )
-from minikafka.coordinator.group.classic.classic_groups import HEARTBEAT_ACCEPTED
-from minikafka.coordinator.group.classic.records import current_record, group_from_record
-from minikafka.coordinator.group.effects import Answer, Effects
+from minikafka.coordinator.group.classic_groups import HEARTBEAT_ACCEPTED
 from minikafka.coordinator.group.group import Group
-from minikafka.coordinator.group.messages import Heartbeat, ListedGroup
+from minikafka.coordinator.group.messages import Answer, Effects, Heartbeat, ListedGroup
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupMetadataKey,

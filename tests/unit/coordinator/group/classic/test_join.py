@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.coordinator.group.classic.classic_groups import NEW_MEMBER_JOIN_TIMEOUT_MS
+from minikafka.coordinator.group.classic_groups import NEW_MEMBER_JOIN_TIMEOUT_MS
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataValue
 from tests.unit.coordinator.group.classic.driver import (

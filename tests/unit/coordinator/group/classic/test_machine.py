@@ -11,8 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from minikafka.coordinator.group.classic.classic_group import ClassicGroup
-from minikafka.coordinator.group.classic.records import current_record, group_from_record
+from minikafka.coordinator.group.classic_group import ClassicGroup, current_record, group_from_record
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue
 from tests.unit.coordinator.group.classic.driver import Members, subscription

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.coordinator.group.classic.classic_groups import StoreAssignment
+from minikafka.coordinator.group.classic_groups import StoreAssignment
 from minikafka.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.group.classic.driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Members
 from tests.unit.coordinator.group.shell import Asked

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from minikafka.coordinator.group.consumer.consumer_group import MemberState
-from minikafka.coordinator.group.effects import GroupOperation, OperationKind
-from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
+from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult, GroupOperation, OperationKind
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.coordinator.group.classic.classic_group import ClassicGroup, ClassicGroupState
+from minikafka.coordinator.group.classic_group import ClassicGroup, ClassicGroupState
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.consumer_protocol import read_assignment, write_assignment

@@ -8,10 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from minikafka.coordinator.group.classic.classic_group import ClassicGroup
+from minikafka.coordinator.group.classic_group import ClassicGroup
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
-from minikafka.coordinator.group.effects import Answer, OperationKind
-from minikafka.coordinator.group.messages import JoinGroupResult, SyncGroupResult
+from minikafka.coordinator.group.messages import Answer, JoinGroupResult, OperationKind, SyncGroupResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.consumer_protocol import write_assignment
 from tests.unit.coordinator.group.consumer.classic_consumer import ClassicConsumer

@@ -8,12 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
+from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from minikafka.coordinator.group.consumer.updater import GroupUpdater
-from minikafka.coordinator.group.group import GROUP_BYTES, Group
-from minikafka.coordinator.group.memory import GroupMap, GroupMemory
+from minikafka.coordinator.group.group import GROUP_BYTES, Group, GroupMap, GroupMemory
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_record_codec import decode_record, encode_record
 from minikafka.protocol.internal.group_records import GroupRecord

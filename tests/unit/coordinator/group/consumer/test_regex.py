@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.coordinator.group.consumer.subscription import check_regex, resolve_regex
+from minikafka.coordinator.group.consumer.membership import check_regex, resolve_regex
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.regex import compile_regex

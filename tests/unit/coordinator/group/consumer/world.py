@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
+from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from minikafka.coordinator.group.consumer.updater import GroupUpdater
-from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import Effects, GroupOperation
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, MigrationPolicy
-from minikafka.coordinator.group.memory import GroupMap, GroupMemory
-from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
-from minikafka.coordinator.group.topic_image import TopicInfo
+from minikafka.coordinator.group.environment import (
+    ConsumerGroupSettings,
+    GroupCounts,
+    MigrationPolicy,
+    TopicInfo,
+)
+from minikafka.coordinator.group.group import GroupMap, GroupMemory
+from minikafka.coordinator.group.messages import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+    Effects,
+    GroupOperation,
+)
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import TopicPartitions
 from tests.unit.coordinator.group.shell import Asked, FakeShell

@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
-from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import Answer, Complete, Effects, GroupOperation, OperationKind
+from minikafka.coordinator.group.environment import GroupCounts
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import (
+    Answer,
+    Complete,
+    Effects,
     FetchedOffset,
+    GroupOperation,
     ListedGroup,
     OffsetCommit,
     OffsetCommitResult,
     OffsetFetchGroup,
     OffsetToCommit,
+    OperationKind,
 )
 from minikafka.coordinator.group.offsets import GroupOffsets
 from minikafka.errors import ErrorCode, KafkaError

@@ -9,10 +9,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import Append
+from minikafka.coordinator.group.environment import GroupCounts
 from minikafka.coordinator.group.group import Group
-from minikafka.coordinator.group.messages import OffsetFetchGroup
+from minikafka.coordinator.group.messages import Append, OffsetFetchGroup
 from minikafka.coordinator.group.offsets import GroupOffsets
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue

@@ -9,18 +9,16 @@ from uuid import UUID
 
 import pytest
 
-from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import Effects
-from minikafka.coordinator.group.environment import ConsumerGroupSettings
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, GroupCounts, TopicInfo
 from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeat,
+    Effects,
     JoinGroup,
     OffsetCommitResult,
     OffsetFetchGroup,
     SyncGroup,
 )
 from minikafka.coordinator.group.shard import GroupShard
-from minikafka.coordinator.group.topic_image import TopicInfo
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_record_codec import decode_record, encode_record
 from minikafka.protocol.internal.group_records import OffsetCommitKey

@@ -9,7 +9,7 @@ import pytest
 from minikafka.coordinator.group.messages import EndTransaction, OffsetToCommit, TxnOffsetCommit
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupRecord
-from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import ControlRecordType
 from tests.unit.coordinator.group.classic.driver import Members
 from tests.unit.coordinator.group.consumer.world import FakeConsumer, World, settle
 from tests.unit.coordinator.group.offsets.test_group_offsets import (

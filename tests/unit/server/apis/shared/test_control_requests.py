@@ -15,7 +15,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError, CreateOp, DeleteOp
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.control.messages import (
+from minikafka.protocol.control import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     ControlledShutdownRequest,
@@ -28,7 +28,7 @@ from minikafka.protocol.control.messages import (
 )
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.apis import leader_and_isr, stop_replica, update_metadata
+from minikafka.server.apis import control
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.conftest import AdminBroker
 
@@ -50,17 +50,17 @@ class Controlled(NamedTuple):
     async def lead(self, *partitions: LeaderAndIsrPartition, epoch: int = NEXT_EPOCH, **changed: Any) -> Any:
         broker_epoch = changed.get("broker_epoch", self.broker_epoch)
         request = LeaderAndIsrRequest(CONTROLLER_ID, epoch, broker_epoch, partitions, ())
-        return await leader_and_isr.handle(self.broker.services, None, request)
+        return await control.handle_leader_and_isr(self.broker.services, None, request)
 
     async def stop(self, *partitions: StopReplicaPartition, epoch: int = NEXT_EPOCH, **changed: Any) -> Any:
         broker_epoch = changed.get("broker_epoch", self.broker_epoch)
         request = StopReplicaRequest(CONTROLLER_ID, epoch, broker_epoch, partitions)
-        return await stop_replica.handle(self.broker.services, None, request)
+        return await control.handle_stop_replica(self.broker.services, None, request)
 
     async def tell(self, *partitions: LeaderAndIsrPartition, epoch: int = NEXT_EPOCH, **changed: Any) -> Any:
         broker_epoch = changed.get("broker_epoch", self.broker_epoch)
         request = UpdateMetadataRequest(CONTROLLER_ID, epoch, broker_epoch, partitions, ())
-        return await update_metadata.handle(self.broker.services, None, request)
+        return await control.handle_update_metadata(self.broker.services, None, request)
 
     def retention_ms(self, topic: str = "a") -> int:
         return self.broker.configs.topic_config(topic).retention_ms

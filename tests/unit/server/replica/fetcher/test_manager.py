@@ -14,7 +14,7 @@ from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import read_request_header
-from minikafka.server.replica.fetcher.manager import LeaderEndpoint, ReplicaFetcherManager, fetcher_id
+from minikafka.server.replica.replica_fetcher_manager import LeaderEndpoint, ReplicaFetcherManager, fetcher_id
 from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, Buffer, TopicPartition
 from tests.support.codec import decode_request, encode_response

@@ -12,7 +12,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
-from minikafka.server.replica.fetcher.replica_fetcher import EXPECTED_ERRORS, INITIAL_BACKOFF_MS
+from minikafka.server.replica.replica_fetcher import EXPECTED_ERRORS, INITIAL_BACKOFF_MS
 from minikafka.testing.simulation.disk import failing
 from minikafka.types import TopicPartition
 from tests.unit.server.replication_support import (
@@ -198,7 +198,7 @@ def tries(told: Any) -> int:
 async def test_an_error_delays_its_partition_and_no_other(
     code: ErrorCode, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "minikafka.server.replica.fetcher.replica_fetcher")
+    caplog.set_level(logging.DEBUG, "minikafka.server.replica.replica_fetcher")
     async with story(tmp_path) as told:
         for each in (T0, T1):
             told.leads("a", at=each)
@@ -221,7 +221,7 @@ async def test_an_error_delays_its_partition_and_no_other(
 async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_then_less_and_less(
     code: ErrorCode, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "minikafka.server.replica.fetcher.replica_fetcher")
+    caplog.set_level(logging.DEBUG, "minikafka.server.replica.replica_fetcher")
     async with story(tmp_path) as told:
         told.leads("a")
         told.hosts()

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.replica.fetcher.manager import InitialFetchState
+from minikafka.server.replica.replica_fetcher_manager import InitialFetchState
 from minikafka.types import LeaderEpoch
 from tests.unit.server.replication_support import (
     BACKOFF_MS,

@@ -9,8 +9,8 @@ import pytest
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
-from minikafka.testing.simulation.inodes import PAGE_BYTES, FileNode, Survival
-from minikafka.testing.simulation.scenarios.bit_rot import rot
+from minikafka.testing.simulation.disk import PAGE_BYTES, FileNode, Survival
+from minikafka.testing.simulation.scenarios.faults import rot
 from minikafka.testing.simulation.simulation import Simulation
 
 

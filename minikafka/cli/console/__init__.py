@@ -1,1 +1,0 @@
-"""``minikafka produce`` and ``minikafka consume``."""

@@ -1,1 +1,0 @@
-"""``minikafka analyze``, ``compact`` and ``export``: the command lines of the Spark jobs."""

@@ -1,1 +1,0 @@
-"""Classic groups (JoinGroup, SyncGroup): members choose a leader, which computes the assignment."""

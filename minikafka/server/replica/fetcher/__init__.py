@@ -1,1 +1,0 @@
-"""Fetching from leaders. Kafka's fetcher threads are tasks here, ``num.replica.fetchers`` for each leader."""

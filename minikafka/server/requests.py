@@ -1,0 +1,180 @@
+"""What a handler knows about a request besides its content.
+
+What requests are counted under, and the errors in answers. Kafka: ``RequestChannel.updateErrorMetrics``.
+
+The counts themselves are ``minikafka.metrics.request_metrics``.
+
+How a ``KafkaError`` becomes fields of a response, or all of it (``AbstractRequest.getErrorResponse``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.metrics.request_metrics import RequestChannelMetrics, RequestMetrics, RequestTiming
+from minikafka.network.connection import Connection, PendingResponse, Result
+from minikafka.network.responses import UnfinishedRequest
+from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
+from minikafka.protocol.wire.codec import AnyBody, Body, RequestHeader, encode_response, field
+from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema, message_schema
+from minikafka.server.quota.client_quotas import ClientQuotas, HandlerTime, QuotaClient
+from minikafka.steps import ELEMENTS_A_STEP, Steps
+
+
+class RequestContext(NamedTuple):
+    """The connection that a request came on, and its header (Kafka's ``RequestContext``)."""
+
+    connection: Connection
+    header: RequestHeader
+    size_bytes: int = 0
+    """Of the frame, header included."""
+    handler_time: HandlerTime | None = None
+    """Of a client's request, while a request quota is set anywhere."""
+
+    @property
+    def api_version(self) -> int:
+        return self.header.api_version
+
+
+def client_of(quotas: ClientQuotas, context: RequestContext) -> QuotaClient:
+    """Who asks, as quotas know it: the user is the name of the principal, whatever its type."""
+    return quotas.client(context.connection.principal.name, context.header.client_id)
+
+
+def api_name(key: ApiKey) -> str:
+    """Kafka's spelling: LIST_OFFSETS is ListOffsets."""
+    return "".join(word.capitalize() for word in key.name.split("_"))
+
+
+def request_channel_metrics() -> RequestChannelMetrics:
+    """For all APIs that this broker answers."""
+    return RequestChannelMetrics(
+        {int(key): api_name(key) for key in ANSWERED | BETWEEN_BROKERS},
+        produce_key=ApiKey.PRODUCE,
+        fetch_key=ApiKey.FETCH,
+        frequent_keys=(ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT),
+    )
+
+
+def fetch_metrics(metrics: RequestChannelMetrics, request: Any) -> RequestMetrics:
+    """Those of a Fetch: followers count apart from consumers."""
+    state = field(request, "replica_state", None)
+    replica_id, _ = (request.replica_id, None) if state is None else state
+    return metrics.fetch_follower if replica_id >= 0 else metrics.fetch_consumer
+
+
+def error_codes(body: object) -> Iterator[int | None]:
+    """Every error code but NONE in a response, however deep, and None after each step of the search."""
+    if isinstance(body, Mapping):
+        for name, value in body.items():
+            if name == "error_code":
+                if value:
+                    yield int(value)
+            elif isinstance(value, list | tuple | Mapping | msgspec.Struct):
+                yield from error_codes(value)
+    elif isinstance(body, msgspec.Struct):
+        yield from error_codes({name: getattr(body, name) for name in body.__struct_fields__})
+    elif isinstance(body, tuple) and hasattr(body, "_asdict"):
+        yield from error_codes(body._asdict())
+    elif isinstance(body, list | tuple):
+        for count, value in enumerate(body, start=1):
+            if not isinstance(value, list | tuple | Mapping | msgspec.Struct):
+                return  # the elements of an array are of one kind
+            yield from error_codes(value)
+            if count % ELEMENTS_A_STEP == 0:
+                yield None
+
+
+def encode_answer(metrics: RequestChannelMetrics, context: RequestContext, body: AnyBody) -> Steps[bytes]:
+    """In steps: the bytes of a response. Its errors and its throttle time are counted, and what the request
+    costs its client of a request quota is in it."""
+    header = context.header
+    asked = metrics.of(header.api_key)
+    if isinstance(body, Mapping):
+        if context.handler_time is not None:
+            body = context.handler_time.throttled(body)
+        if throttle_time_ms := body.get("throttle_time"):
+            asked.note_throttle(throttle_time_ms)
+    for code in error_codes(body):
+        if code is None:
+            yield
+        else:
+            asked.note_error(code)
+    return (
+        yield from encode_response(
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            body=body,
+        )
+    )
+
+
+def timed(timing: RequestTiming, result: Result) -> Result:
+    """What a handler returned, with its stations told to ``timing`` from here on."""
+    timing.handled()
+    assert not isinstance(result, UnfinishedRequest)
+    if result is None:
+        return None
+    if not isinstance(result, PendingResponse):
+        buffers, result = result, PendingResponse()
+        result.complete(buffers)
+    result.observer = timing
+    return result
+
+
+MESSAGE_LENGTH_MAX = 4096
+"""Characters. Messages repeat what the client sent, and a string of older versions ends at 32767 bytes."""
+
+NO_ERROR: dict[str, Any] = {"error_code": ErrorCode.NONE, "error_message": None}
+
+
+def error_fields(error: KafkaError) -> dict[str, Any]:
+    """``error_code`` and ``error_message``, the message cut to what every version can carry."""
+    message = error.message
+    if message is not None and len(message) > MESSAGE_LENGTH_MAX:
+        message = f"{message[: MESSAGE_LENGTH_MAX - 1]}…"
+    return {"error_code": error.code, "error_message": message}
+
+
+def refusing_body(
+    api_key: int, api_version: int, error: KafkaError, known: Mapping[str, Any] | None = None
+) -> Body:
+    """The body of a response of any API that says ``error`` wherever it has room for it: at the top, and with
+    each of the things ``known``, by the names of the fields. All else is empty."""
+    schema = message_schema(api_key, api_version, "response")
+    return _answer(schema.body, known or {}, error_fields(error))
+
+
+def _answer(schema: EntitySchema, known: Mapping[str, Any], error: Mapping[str, Any]) -> dict[str, Any]:
+    """An entity with what is known of it and the error where it has room for one; all else is empty."""
+    answer: dict[str, Any] = {}
+    for wanted in schema.fields:
+        if wanted.name in known:
+            value = known[wanted.name]
+            if wanted.entity is not None:
+                value = [_answer(wanted.entity, each, error) for each in value]
+            answer[wanted.name] = value
+        elif wanted.name in error:
+            answer[wanted.name] = error[wanted.name]
+        elif wanted.default is REQUIRED:
+            answer[wanted.name] = _empty(wanted)
+    return answer
+
+
+_EMPTY: Final[Mapping[str, Any]] = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": None}
+"""By type; of all others the empty value is 0."""
+
+
+def _empty(wanted: FieldSchema) -> Any:
+    if wanted.is_array:
+        return None if wanted.nullable else ()
+    if wanted.nullable:
+        return None
+    if wanted.entity is not None:
+        return _answer(wanted.entity, {}, {})
+    return _EMPTY.get(wanted.kafka_type or "", 0)

@@ -1,0 +1,145 @@
+"""File descriptors: how many this process may have, and what they are for.
+
+Kafka keeps every segment's files open and asks for a limit of 100,000. Here the limit bounds connections and
+how many files stay open, not how many partitions there can be (``log/files/open_files``).
+
+Short full collections of garbage, however much the broker keeps.
+
+A full collection goes through everything while all threads stand still: 15 ms for each 1,000 partitions, to
+find next to nothing, since partitions stay. What has lived through one is therefore set aside
+(``gc.freeze``), and the next goes through what has come since. After ``EVERYTHING_AFTER_MS`` one goes
+through everything again, so that cycles of objects that were set aside and are not used any more do not stay
+for good.
+
+Memory that was freed stays with the process, up to a bound, and is handed out again.
+
+The buffers of fetch answers come and go, a few megabytes at a time. glibc by default gives memory at the top
+of its heap back to the kernel from 128 KiB on, and each next answer then takes new pages, one fault and 4 KiB
+of zeros at a time: on a virtual machine that was 0.6 core-seconds a GB, twice what reading and sending took.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+from typing import NamedTuple
+
+from minikafka.clock import Clock
+
+WANTED = 100_000
+"""What Kafka's documentation recommends for a broker."""
+
+RESERVE_MIN = 56
+"""An idle broker has 23 (store, locks, listeners, event loop); disk threads, checkpoints and new partitions
+open up to 10 for a moment; the others are for connections that are refused, which have one until they are
+closed."""
+
+RESERVE_SHARE = 10
+"""One in so many is kept back: for connections to other brokers, the HTTP port, a compaction's pipes."""
+
+OPEN_FILES_MIN = 8
+
+LISTEN_BACKLOG_SHARE = 8
+"""The backlog is at most one in so many: that is how many connections a single turn of the loop accepts
+before the first of them can be refused."""
+
+HTTP_SHARE = 32
+"""One in so many at most is for connections to the HTTP port."""
+
+
+class DescriptorBudget(NamedTuple):
+    """What a limit allows."""
+
+    limit: int
+    open_files: int
+    """Segment files and indexes that stay open."""
+    connections: int
+    backlog: int
+    """Connections that may wait to be accepted."""
+    http_connections: int
+    """To the HTTP port, which has a bound of its own too."""
+
+    @classmethod
+    def of_limit(cls, limit: int) -> DescriptorBudget:
+        """Half of what is not kept back is for files, half for connections."""
+        reserve = max(RESERVE_MIN, limit // RESERVE_SHARE)
+        share = max(OPEN_FILES_MIN, (limit - reserve) // 2)
+        return cls(
+            limit,
+            open_files=share,
+            connections=share,
+            backlog=max(1, limit // LISTEN_BACKLOG_SHARE),
+            http_connections=max(1, limit // HTTP_SHARE),
+        )
+
+    @classmethod
+    def of_process(cls) -> DescriptorBudget:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return cls.of_limit(WANTED if soft == resource.RLIM_INFINITY else min(soft, WANTED))
+
+    def __str__(self) -> str:
+        return (
+            f"the limit of {self.limit} file descriptors allows {self.connections} connections and keeps "
+            f"{self.open_files} segment files and indexes open"
+        )
+
+
+def raise_limit() -> int:
+    """Raise the soft limit as far as the hard one allows, up to ``WANTED``. Returns what it is now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # macOS knows a further limit that it does not tell
+        return soft
+    return wanted
+
+
+KEPT_BYTES_MAX = 32 << 20
+"""Free memory above it goes back. A few answers of ``apis.fetch.CONSUMER_ANSWER_BYTES_MAX`` are in it."""
+
+
+def keep_freed_memory() -> None:
+    """For the whole process. Harmless where the allocator is not glibc's.
+
+    A block that is large enough for a mapping of its own and is freed moves glibc's thresholds: to its size
+    for mappings, to twice that for what is given back (mallopt(3), M_MMAP_THRESHOLD). ``bytes`` asks for
+    zeros and does not write them, so the block is not touched and it costs nothing; ``bytearray`` writes
+    them, 16 MiB in 14 ms.
+    """
+    bytes(KEPT_BYTES_MAX // 2)
+
+
+EVERYTHING_AFTER_MS = 600_000
+
+_OLDEST_GENERATION = 2
+
+
+class FullCollections:
+    """For the whole process, from ``begin`` to ``end``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._everything_at_ms = clock.monotonic_ms()
+
+    def begin(self) -> None:
+        """Set aside what is there, without looking for garbage in it."""
+        gc.freeze()
+        gc.callbacks.append(self._on_collection)
+
+    def end(self) -> None:
+        gc.callbacks.remove(self._on_collection)
+        gc.unfreeze()
+
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] != _OLDEST_GENERATION:
+            return
+        if phase == "stop":
+            gc.freeze()
+            return
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._everything_at_ms >= EVERYTHING_AFTER_MS:
+            self._everything_at_ms = now_ms
+            gc.unfreeze()

@@ -1,0 +1,296 @@
+"""Seeds in worker processes, a few ahead at a time, until all are run or the time is over.
+
+The workers are forked from a server that has imported the broker once: a process of its own takes as long to
+import it as ten seeds take.
+
+A plan that fails, with less and less in it, for as long as it fails in the same way.
+
+Greedy, as delta debugging is: large parts first, then single ones, then shorter times. A plan with less in it
+is another run, in which the same dice fall elsewhere, so what is left need not be the smallest there is.
+
+The tally: one JSON line for each seed that was run, in ``tally.jsonl`` of a directory, and what it adds up
+to.
+
+A run that is interrupted leaves whole lines, but for the last; it goes on with the seeds that have none.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from minikafka.testing.simulation.scenarios.catalogue import draw, play
+from minikafka.testing.simulation.scenarios.plan import Fault, Plan, Step
+
+FILE = "tally.jsonl"
+
+
+class TallyError(Exception):
+    """The file is none of ours; says which line."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one seed."""
+
+    scenario: str
+    seed: int
+    cpu_s: float
+    acked: int = 0
+    calls: int = 0
+    """Operations in the history of its clients."""
+    virtual_ms: int = 0
+    faults: dict[str, int] = {}
+    """By kind."""
+    failure: str = ""
+    """What went wrong, if anything did."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Outcome)
+
+
+class Tally:
+    """The outcomes in a directory, which is made when there is none.
+
+    Raises:
+        TallyError: the file there is none of these. OSError.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / FILE
+        self.outcomes: dict[tuple[str, int], Outcome] = {}
+        whole_bytes = 0
+        if self.path.exists():
+            for line, end in _lines(self.path.read_bytes()):
+                try:
+                    self._count(_decoder.decode(line))
+                except msgspec.MsgspecError as error:
+                    raise TallyError(
+                        f"{self.path}, line {len(self.outcomes) + 1}: {error}; name another --dir"
+                    ) from error
+                whole_bytes = end
+            with self.path.open("r+b") as file:  # an interrupted run's last line
+                file.truncate(whole_bytes)
+
+    def add(self, outcome: Outcome) -> None:
+        """Write it down. Raises OSError."""
+        with self.path.open("ab") as file:
+            file.write(_encoder.encode(outcome) + b"\n")
+        self._count(outcome)
+
+    def _count(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.scenario, outcome.seed] = outcome
+
+    def report(self) -> list[str]:
+        """A line for each scenario, one of faults, and one for each failure."""
+        lines = []
+        for scenario in sorted({each.scenario for each in self.outcomes.values()}):
+            lines += _report(scenario, [each for each in self.outcomes.values() if each.scenario == scenario])
+        failures = [each for each in self.outcomes.values() if each.failure]
+        return lines + [failure_line(each) for each in failures]
+
+
+def failure_line(outcome: Outcome) -> str:
+    """What failed, and how to see it again."""
+    what = outcome.failure.replace("\n", " ")[:400]
+    again = f"python -m minikafka.testing.simulation replay {outcome.seed} --scenario {outcome.scenario}"
+    return f"FAILED {outcome.scenario} seed {outcome.seed}: {what} [again: {again}]"
+
+
+def _report(scenario: str, outcomes: Iterable[Outcome]) -> list[str]:
+    outcomes = list(outcomes)
+    faults: Counter[str] = Counter()
+    for each in outcomes:
+        faults.update(each.faults)
+    hours = sum(each.virtual_ms for each in outcomes) / 3_600_000
+    cpu_s = sum(each.cpu_s for each in outcomes)
+    failed = sum(1 for each in outcomes if each.failure)
+    return [
+        f"{scenario}: {len(outcomes)} seeds, {failed} failed, {hours:.1f} virtual hours, "
+        f"{sum(each.calls for each in outcomes)} operations, {sum(each.acked for each in outcomes)} acked, "
+        f"{cpu_s / len(outcomes):.3f} CPU s a seed",
+        f"  {sum(faults.values())} faults: "
+        + ", ".join(f"{count} {kind}" for kind, count in faults.most_common()),
+    ]
+
+
+def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Whole lines, and where each ends."""
+    start = 0
+    while (end := data.find(b"\n", start)) >= 0:
+        yield data[start:end], end + 1
+        start = end + 1
+
+
+AHEAD = 2
+"""Seeds that wait for each worker."""
+SEEDS_A_WORKER = 400
+"""Then another takes its place."""
+ACKED_MIN = 10
+"""A run of the small scenarios in which next to nothing was acked has shown nothing."""
+
+
+def run_seed(scenario: str, seed: int) -> Outcome:
+    """One seed, here. Whatever goes wrong is in the outcome."""
+    logging.disable(logging.CRITICAL)
+    began_s = time.process_time()
+    try:
+        played = play(draw(scenario, seed))
+    except Exception as error:  # noqa: BLE001 - it is reported where the seeds are counted
+        failure = f"{type(error).__name__}: {error}"
+        return Outcome(scenario=scenario, seed=seed, cpu_s=time.process_time() - began_s, failure=failure)
+    is_idle = scenario != "swarm" and played.acked < ACKED_MIN
+    return Outcome(
+        scenario=scenario,
+        seed=seed,
+        cpu_s=round(time.process_time() - began_s, 3),
+        acked=played.acked,
+        calls=len(played.history),
+        virtual_ms=played.virtual_ms,
+        faults=dict(played.faults),
+        failure=f"only {played.acked} records were acked" if is_idle else "",
+    )
+
+
+def run_seeds(
+    scenarios: Sequence[str],
+    seeds: range,
+    tally: Tally,
+    *,
+    jobs: int,
+    minutes: float | None = None,
+    tell: Callable[[Outcome], None],
+) -> None:
+    """Run those that the tally does not have, each scenario of a seed before the next seed.
+
+    Args:
+        minutes: after so many of real time no further seed is begun.
+        tell: told of each outcome when it is written down.
+    """
+    deadline = None if minutes is None else time.monotonic() + minutes * 60
+    left = (each for each in _all(scenarios, seeds) if each not in tally.outcomes)
+    with worker_pool(jobs) as pool:
+        running: set[Future[Outcome]] = set()
+        while True:
+            while len(running) < jobs * AHEAD and (deadline is None or time.monotonic() < deadline):
+                following = next(left, None)
+                if following is None:
+                    break
+                running.add(pool.submit(run_seed, *following))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool as error:
+                    raise BrokenProcessPool("a worker was killed: too little memory for --jobs?") from error
+                tally.add(outcome)
+                tell(outcome)
+
+
+def worker_pool(jobs: int) -> ProcessPoolExecutor:
+    """Workers that have all modules, and collect no garbage in them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=gc.freeze, max_tasks_per_child=SEEDS_A_WORKER
+    )
+
+
+def _all(scenarios: Sequence[str], seeds: range) -> Iterator[tuple[str, int]]:
+    return ((scenario, seed) for seed in seeds for scenario in scenarios)
+
+
+SHORT_MS = 100
+"""What a time is halved down to."""
+
+
+def failure_of(plan: Plan) -> str:
+    """How it fails: the invariant's name, or the type of the error; empty: it does not."""
+    was_disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        play(plan)
+    except Exception as error:  # noqa: BLE001 - that is the question
+        named = re.search(r"\bI\d+\b", str(error))
+        return named.group() if named else type(error).__name__
+    finally:
+        logging.disable(was_disabled)
+    return ""
+
+
+def shrink(
+    plan: Plan, tell: Callable[[Plan], None], *, failure_of: Callable[[Plan], str] = failure_of
+) -> Plan:
+    """The smallest plan found that fails as ``plan`` does; ``tell`` is told of each smaller one.
+
+    Raises:
+        ValueError: ``plan`` does not fail.
+    """
+    wanted = failure_of(plan)
+    if not wanted:
+        raise ValueError(f"seed {plan.seed} of {plan.scenario} does not fail")
+    while True:
+        smaller = next((each for each in _smaller(plan) if failure_of(each) == wanted), None)
+        if smaller is None:
+            return plan
+        plan = smaller
+        tell(plan)
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    """Plans with a little less, the most first."""
+    for name in ("actions", "steps", "producers", "transactors", "consumers", "members"):
+        least = 1 if name == "producers" and not plan.transactions else 0
+        for fewer in _fewer(getattr(plan, name)):
+            if len(fewer) >= least:
+                yield msgspec.structs.replace(plan, **{name: fewer})
+    for name, least in (("keys", 0), ("log_dirs", 1), ("is_secured", False), ("racks", 0)):
+        if getattr(plan, name) != least:
+            yield msgspec.structs.replace(plan, **{name: least})
+    if plan.transactions > 1:
+        yield msgspec.structs.replace(plan, transactions=1)
+    for index, step in enumerate(plan.steps):
+        for smaller in _smaller_steps(step):
+            steps = (*plan.steps[:index], smaller, *plan.steps[index + 1 :])
+            yield msgspec.structs.replace(plan, steps=steps)
+
+
+def _smaller_steps(step: Step) -> Iterator[Step]:
+    for fewer in _fewer(step.faults):
+        if fewer:
+            yield msgspec.structs.replace(step, faults=fewer)
+    if step.after_ms > SHORT_MS:
+        yield msgspec.structs.replace(step, after_ms=step.after_ms // 2)
+    for index, fault in enumerate(step.faults):
+        if fault.lasts_ms > SHORT_MS:
+            shorter: Fault = msgspec.structs.replace(fault, lasts_ms=fault.lasts_ms // 2)
+            yield msgspec.structs.replace(
+                step, faults=(*step.faults[:index], shorter, *step.faults[index + 1 :])
+            )
+
+
+def _fewer(items: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Without all, without a half, without one."""
+    if items:
+        yield ()
+    if len(items) > 2:
+        middle = len(items) // 2
+        yield items[:middle]
+        yield items[middle:]
+    if len(items) > 1:
+        for index in range(len(items)):
+            yield (*items[:index], *items[index + 1 :])
