@@ -1,4 +1,6 @@
-"""Listeners: where a broker listens, and what it tells clients to connect to.
+"""Where a broker listens: Kafka's listeners, and the HTTP port.
+
+Listeners: where a broker listens, and what it tells clients to connect to.
 
 Kafka: ``EndPoint``, ``SocketServerConfigs.listenerListToEndPoints``, ``KafkaConfig``'s checks. A listener is
 ``NAME://host:port``; the name maps to a security protocol through ``listener.security.protocol.map``.

@@ -226,7 +226,7 @@ def _first(replicas: Sequence[BrokerId], fits: Callable[[BrokerId], bool]) -> Br
 
 
 class ElectionStrategy(Enum):
-    """``PartitionLeaderElectionStrategy``: which function of ``leader_election`` elects."""
+    """``PartitionLeaderElectionStrategy``: which function of ``partition_state_machine`` elects."""
 
     OFFLINE = "offline"
     UNCLEAN = "unclean"

@@ -49,8 +49,6 @@ two. A look is two ``stat`` (10 us). The database itself changes only when a wri
 it, by any process, every thousand pages; whenever it has changed it is opened once more and checked as at a
 start (0.4 ms with 100 nodes, 20 ms with 10,000, on the SQL thread). The files are never opened here by other
 means: closing a descriptor would drop the locks that SQLite has on them.
-
-The thread on which all SQL of the embedded store runs (``sqlite.SqliteStore``).
 """
 
 from __future__ import annotations
@@ -59,16 +57,15 @@ import asyncio
 import contextlib
 import logging
 import os
-import queue
 import sqlite3
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar, assert_never
 
 from minikafka.clock import Clock
+from minikafka.coordination.sql_thread import SqlThread
 from minikafka.coordination.store import (
     ANY_VERSION,
     NO_OWNER,
@@ -101,43 +98,6 @@ from minikafka.coordination.store import (
     validate_op,
     validate_path,
 )
-
-Call = Callable[[], object]
-
-
-class SqlThread:
-    """Runs a store's calls one after the other, and something else now and then while there are none. Calls
-    must not raise.
-
-    Instead of ``ThreadPoolExecutor``: polling from here costs one wake-up, from the event loop it takes two
-    and a hop back, which is what an idle broker's CPU time mostly consists of.
-    """
-
-    def __init__(self, name: str, *, idle_call: Call, idle_interval: Callable[[], float | None]) -> None:
-        """``idle_call`` runs when nothing was asked for ``idle_interval`` seconds; None: never."""
-        self._idle_call = idle_call
-        self._idle_interval = idle_interval
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()  # bounded by those who await
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, call: Call) -> None:
-        self._calls.put(call)
-
-    def stop(self) -> None:
-        """After the calls submitted so far. Does not wait."""
-        self._calls.put(None)
-
-    def _run(self) -> None:
-        while True:
-            try:
-                call = self._calls.get(timeout=self._idle_interval())
-            except queue.Empty:
-                call = self._idle_call
-            if call is None:
-                return
-            call()
-
 
 logger = logging.getLogger(__name__)
 

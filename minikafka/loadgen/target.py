@@ -1,4 +1,6 @@
-"""The target as an administrator sees it: is it there, its topics, its offsets.
+"""The target of a run: its brokers' processes, and how an administrator sees it.
+
+The target as an administrator sees it: is it there, its topics, its offsets.
 
 librdkafka's mock cluster has no controller, so its topics come into being when a producer asks for them, with
 as many partitions as the mock gives them.

@@ -40,6 +40,7 @@ from minikafka.log.files.names import DELETED_SUFFIX
 from minikafka.log.files.open_files import Flush, OpenFiles
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
 from minikafka.log.log_reader import LogReader
+from minikafka.log.producers import state as producer_state
 from minikafka.log.producers.append import (
     TRANSACTION_VERSION_UNKNOWN,
     AppendOrigin,
@@ -47,14 +48,9 @@ from minikafka.log.producers.append import (
     ProducerAppend,
     VerificationGuard,
 )
-from minikafka.log.producers.state import (
-    ProducerStateManager,
-    apply,
-    prepare,
-    prepare_replicated,
-    rebuild_producer_state,
-)
+from minikafka.log.producers.state import ProducerStateManager
 from minikafka.log.recovery import LoadedLog, LogLoader
+from minikafka.log.segment import log_segments
 from minikafka.log.segment.fetch_data import (
     ColdRead,
     FetchData,
@@ -62,13 +58,7 @@ from minikafka.log.segment.fetch_data import (
     LogOffsetMetadata,
     TimestampAndOffset,
 )
-from minikafka.log.segment.log_segments import (
-    DeletedFiles,
-    LogSegments,
-    deletable_segments,
-    rename_deleted,
-    total_bytes,
-)
+from minikafka.log.segment.log_segments import DeletedFiles, LogSegments
 from minikafka.log.segment.segment import LogSegment
 from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 
@@ -228,7 +218,7 @@ class UnifiedLog:
 
     @property
     def size_bytes(self) -> int:
-        return total_bytes(self._segments)
+        return log_segments.total_bytes(self._segments)
 
     @property
     def is_open(self) -> bool:
@@ -306,7 +296,7 @@ class UnifiedLog:
                         False,
                         True,
                     )
-            append = prepare(
+            append = producer_state.prepare(
                 self._producers,
                 header,
                 lambda: plan.source,
@@ -336,7 +326,7 @@ class UnifiedLog:
         )
         if plan is None:
             return None
-        prepared = prepare_replicated(self._producers, plan.headers, plan.source)
+        prepared = producer_state.prepare_replicated(self._producers, plan.headers, plan.source)
         return self._append(plan, prepared, self._clock.now_ms())
 
     def _append(self, plan: AppendPlan, prepared: list[ProducerAppend] | None, now_ms: int) -> AppendInfo:
@@ -365,7 +355,7 @@ class UnifiedLog:
             self.log_end_offset = Offset(last_offset + 1)
             if prepared:
                 for checked in prepared:
-                    apply(self._producers, checked, segment)
+                    producer_state.apply(self._producers, checked, segment)
         except OSError as error:
             self._fence(f"an append failed: {error}", error)
         return AppendInfo(
@@ -629,7 +619,7 @@ class UnifiedLog:
 
     def _delete_segment(self, segment: LogSegment) -> None:
         self._segments.remove(segment)
-        renamed = rename_deleted(self.directory, segment.base_offset, self._files)
+        renamed = log_segments.rename_deleted(self.directory, segment.base_offset, self._files)
         snapshot = self._producers.mark_snapshot_for_deletion(segment.base_offset)
         self._deleted_files.append(renamed if snapshot is None else DeletedFiles((*renamed.paths, snapshot)))
         self._reader.forget_positions()
@@ -694,7 +684,7 @@ class UnifiedLog:
         if self._closed_reason is not None:
             self._refuse()
         try:
-            deletable = deletable_segments(
+            deletable = log_segments.deletable_segments(
                 self._segments,
                 config=self.config,
                 is_future=self.is_future,
@@ -778,7 +768,7 @@ class UnifiedLog:
             self._truncated_segments.append(active)
             self._epochs.truncate_from_end(end_offset)
             self._set_end_after_truncation(end_offset)
-            rebuild_producer_state(
+            producer_state.rebuild_producer_state(
                 self._producers,
                 self._segments,
                 log_start_offset=self.log_start_offset,

@@ -1,4 +1,6 @@
-"""A broker's traffic, counted by topic: plain integers that are added to where the work is done.
+"""What a broker counts: its traffic by topic, its logins, its authorizer's decisions.
+
+A broker's traffic, counted by topic: plain integers that are added to where the work is done.
 
 Kafka: ``BrokerTopicStats``, ``BrokerTopicMetrics``. Kafka counts everything twice, for the topic and for all
 topics; here the total is added up when it is read, so a request pays for one addition. Nearly all Produce

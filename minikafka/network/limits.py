@@ -1,4 +1,6 @@
-"""How many connections there may be, and how fast new ones may come. No I/O, no clock.
+"""Limits of connections: how many, how fast they come, and how many bytes they may hold.
+
+How many connections there may be, and how fast new ones may come. No I/O, no clock.
 
 Kafka: ``ConnectionQuotas``. In number: ``max.connections`` of the broker and of a listener,
 ``max.connections.per.ip`` and its overrides; and how many the process has descriptors for, so that files can

@@ -1,4 +1,6 @@
-"""Fetch sessions (KIP-227): a reader names its partitions once, then what changed, and is told only news.
+"""Fetch sessions (KIP-227), both sides.
+
+Fetch sessions (KIP-227): a reader names its partitions once, then what changed, and is told only news.
 
 Kafka: ``FetchManager``, ``FetchSessionCacheShard``; topic ids: KIP-516. A request becomes a context
 (``fetch_context.py``), which says what to read and which of the answers go into the response:

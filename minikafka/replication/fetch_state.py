@@ -1,4 +1,6 @@
-"""How far a follower is with each of its partitions, and which of them it may fetch now. Pure.
+"""How far a follower is, and where it cuts its log.
+
+How far a follower is with each of its partitions, and which of them it may fetch now. Pure.
 
 Kafka: ``PartitionFetchState``, ``ReplicaState``, ``PartitionStates`` and the bookkeeping of
 ``AbstractFetcherThread``; KIP-595 (truncation on fetch).

@@ -1,4 +1,6 @@
-"""What an access control list consists of, with the numbers of Kafka's protocol.
+"""Principals, access control lists, and filters of them.
+
+What an access control list consists of, with the numbers of Kafka's protocol.
 
 Kafka: ``AclBinding``, ``AclOperation``, ``AclPermissionType``, ``PatternType``, ``ResourceType``,
 ``AclEntry``, ``AclBindingFilter``. Texts are Kafka's: its tools print them, and ours too.

@@ -114,7 +114,7 @@ class Broker:
         first_users: Sequence[FirstUser] = (),
     ) -> None:
         """``connect`` is how this broker reaches the others; ``usual_http_port`` is tried where ``http.port``
-        says nothing, and is done without where it is taken. ``first_users`` can log in from the start."""
+        says nothing, and is done without where it is taken. ``secure_broker`` can log in from the start."""
         self._config = config
         self._connect = connect
         self._usual_http_port = usual_http_port

@@ -1,4 +1,6 @@
-"""What a handler knows about a request besides its content.
+"""A request beside its content: who asks, what it is counted under, and how an error answers it.
+
+What a handler knows about a request besides its content.
 
 What requests are counted under, and the errors in answers. Kafka: ``RequestChannel.updateErrorMetrics``.
 

@@ -2,7 +2,7 @@
 
 They are real brokers with directories of their own, that share a SQLite store (or a ZooKeeper of yours) and
 elect a controller. What a test does to them happens at the edges: their connections run through relays
-(``minikafka.testing.cluster``), their store stands behind a gate, their disk can be taken away.
+(``Links``), their store stands behind a gate, their disk can be taken away.
 
 Not thread-safe: it belongs to the loop that started it. A loop that is blocked for longer than
 ``zookeeper.session.timeout.ms`` (3 s here) takes the sessions of all brokers along.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from minikafka.server.apis import HANDLERS
 from tests.style import rules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,9 +62,11 @@ def test_no_name_is_there_only_for_tests() -> None:
     is for the tests of others."""
     product = [path for path in SOURCES if path.relative_to(ROOT).parts[1] != "testing"]
     scripts = [path.read_text(encoding="utf-8") for path in SCRIPTS]
+    handlers = {f"handle_{key.name.lower()}" for key in HANDLERS}  # which finds them by these names
     used = set[str]().union(
         *(rules.used_names(path.read_text(encoding="utf-8")) for path in SOURCES + GENERATORS),
         *(re.findall(r"\w+", script) for script in scripts),
+        handlers,
     )
     dead = {
         f"{path.relative_to(ROOT)}:{line} {name}": name

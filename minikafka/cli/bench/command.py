@@ -45,10 +45,9 @@ from minikafka.cli.shared.commands import (
 from minikafka.errors import ConfigError, MinikafkaError
 from minikafka.loadgen import comparison, recipes, runner
 from minikafka.loadgen.comparison import SUITES, Entry, lines, spread
-from minikafka.loadgen.report import Point, Result
+from minikafka.loadgen.report import Point, Result, page
 
 if TYPE_CHECKING:
-    from minikafka.loadgen.report import Result
     from minikafka.loadgen.workload import Workload
 
 
@@ -109,8 +108,6 @@ def write_reports(results: Sequence[Result], *, document: object, json: str | No
     elif json is not None:
         write_text(json, as_json(document) + "\n")
     if html is not None:
-        from minikafka.loadgen.plot import page
-
         write_text(html, page(results))
 
 

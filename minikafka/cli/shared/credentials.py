@@ -1,4 +1,6 @@
-"""Where a command takes a password from, so that none must be on a command line, which every process sees.
+"""Credentials on the command line: passwords, and SCRAM users.
+
+Where a command takes a password from, so that none must be on a command line, which every process sees.
 
 A file that only its owner may read (``--password-file``), the variable ``MINIKAFKA_PASSWORD``, or a prompt on
 a terminal, in this order. No message has a part of it.

@@ -1,4 +1,6 @@
-"""The configuration of a group coordinator, and of single groups. Kafka: ``GroupCoordinatorConfig``,
+"""What a group coordinator works with: its configuration, the topics of the cluster, counts.
+
+The configuration of a group coordinator, and of single groups. Kafka: ``GroupCoordinatorConfig``,
 ``GroupConfig``.
 
 What a group coordinator sees of the cluster's topics. Kafka: ``MetadataImage`` (its ``TopicsImage``).

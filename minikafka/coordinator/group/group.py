@@ -1,8 +1,6 @@
-"""What every kind of group has. Kafka: ``org.apache.kafka.coordinator.group.Group``.
+"""What every kind of group has, and what groups may take in memory.
 
-What one group takes in memory. See ``memory``.
-
-What the groups of a coordinator take in memory, and how much they may.
+Kafka: ``org.apache.kafka.coordinator.group.Group``.
 
 Kafka has no such limit: there a member may bring as much as ``socket.request.max.bytes``, and it stays for as
 long as the member. Here a member has ``group.max.member.metadata.bytes``, and all groups that a broker

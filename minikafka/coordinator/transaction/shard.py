@@ -11,7 +11,7 @@ The life of a transactional id::
     --markers for all partitions--> CompleteCommit, CompleteAbort --AddPartitionsToTxn--> Ongoing ...
 
 An InitProducerId in Ongoing, and the clock, abort with the next epoch. ``metadata`` has
-the table and the transitions, ``end_txn`` what is a retry.
+the table and the transitions, ``transactions`` what is a retry.
 
 Invariants: an answer and a marker leave only when what they tell is committed; so is all state, but for what
 is pending. A transaction has one outcome, of this shard or of the next one that reads the log.

@@ -3,7 +3,7 @@
 Reads the dirty part for the newest offset of each key (as many keys as the map holds), then copies every
 segment below the end of the map, without the records that have a newer one, into new segments: ``.cleaned``
 files. It touches nothing that is live and knows nothing of logs; a ``CompactionJob`` describes what to do.
-Which batches and records are retained is in ``batch_retention``, how new segments become live in
+Which batches and records are retained is in ``cleaner``, how new segments become live in
 ``staged_compaction``.
 
 ``Compaction.steps`` yields the bytes it has read and written since: the caller decides when it

@@ -7,7 +7,7 @@ Where it differs: Kafka puts U+FFFD where a string is not UTF-8; here the record
 name must not become another. A record of type 0 may have a value of any version, as in Kafka 3: Kafka 4
 reads only version 0.
 
-Typed records as the bodies that ``group_record_schemas`` reads and writes, and back.
+Typed records as the bodies that the schemas read and write, and back.
 
 Kafka: ``GroupCoordinatorRecordHelpers`` of 4.1, which decides on the version that is written:
 OffsetCommitValue 4, or 1 where the client has set an expire timestamp (version 1 alone has one, so the topic

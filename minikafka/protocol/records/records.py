@@ -3,7 +3,7 @@
 Kafka: ``DefaultRecord``, ``DefaultRecordBatch.iterator``, ``MemoryRecordsBuilder``, and the per-record half
 of ``LogValidator`` (KIP-467 record errors, KIP-32 timestamps).
 
-aiokafka's compiled codec does the common case, ``record_parser`` what it refuses: the parser alone says what
+aiokafka's compiled codec does the common case, the parser below what it refuses: it alone says what
 is valid and why not. ``timestamp_deltas`` shortcuts the validation of records that have one size.
 
 Differences from Kafka: the offset deltas of a produced batch must be 0, 1, 2 … (Kafka rebuilds a compressed

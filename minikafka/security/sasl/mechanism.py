@@ -1,6 +1,6 @@
-"""What the server's side of every mechanism is. Kafka: ``javax.security.sasl.SaslServer``.
+"""What the server's side of every mechanism is, and what can go wrong in an authentication.
 
-What can go wrong in an authentication.
+Kafka: ``javax.security.sasl.SaslServer``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,25 @@
-"""ApiVersions (key 18)."""
+"""ApiVersions (key 18): which APIs and versions this broker speaks; the first thing a client asks.
+
+Behaviour (``KafkaApis.handleApiVersionsRequest``, KIP-511): the advertised ranges together look like one
+Kafka release, because clients infer the broker's version from them (``protocol.wire.api_versions`` says which
+and why). From version 3 on the client's software name and version are kept with the connection; a malformed
+one is INVALID_REQUEST.
+
+The APIs of client metrics are hidden while nothing is subscribed (Kafka: while there is no receiver), because
+librdkafka prints a line about itself when it finds them, and every client asks in vain from time to time. A
+subscription is found by clients that connect after it was made.
+
+The finalized level of ``transaction.version`` has producers choose the protocol of their transactions (see
+``server.runtime.features``).
+
+From version 5 on (KIP-1242) a client says which broker of which cluster it means to reach; it gets
+REBOOTSTRAP_REQUIRED from another one, to which a stale address or a load balancer has brought it. Kafka
+looks only once a client has logged in; here one that says so earlier, as franz-go does, sends no password to
+the wrong broker.
+
+Versions: 0 to 5; the response header is version 0 always, so that a client too new for the broker can read
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +40,6 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle_api_versions(services: Services, context: RequestContext, request: Any) -> Body:
-    """ApiVersions (key 18): which APIs and versions this broker speaks; the first thing a client asks.
-
-    Behaviour (``KafkaApis.handleApiVersionsRequest``, KIP-511): the advertised ranges together look like one
-    Kafka release, because clients infer the broker's version from them (``protocol.wire.api_versions`` says
-    which and why). From version 3 on the client's software name and version are kept with the connection; a
-    malformed one is INVALID_REQUEST.
-
-    The APIs of client metrics are hidden while nothing is subscribed (Kafka: while there is no receiver),
-    because librdkafka prints a line about itself when it finds them, and every client asks in vain from time
-    to time. A subscription is found by clients that connect after it was made.
-
-    The finalized level of ``transaction.version`` has producers choose the protocol of their transactions
-    (see ``server.runtime.features``).
-
-    From version 5 on (KIP-1242) a client says which broker of which cluster it means to reach; it gets
-    REBOOTSTRAP_REQUIRED from another one, to which a stale address or a load balancer has brought it. Kafka
-    looks only once a client has logged in; here one that says so earlier, as franz-go does, sends no password
-    to the wrong broker.
-
-    Versions: 0 to 5; the response header is version 0 always, so that a client too new for the broker can
-    read it.
-    """
     if context.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):

@@ -72,7 +72,7 @@ def tokens_of(services: Services) -> DelegationTokens:
 async def handle_create_delegation_token(services: Services, context: RequestContext, request: Any) -> Body:
     """CreateDelegationToken (key 38): a token for the requester or another owner (KIP-48, KIP-373).
 
-    Behaviour (``KafkaApis.handleCreateTokenRequest``): errors as in ``shared.token_requests``;
+    Behaviour (``KafkaApis.handleCreateTokenRequest``): errors as in ``delegation_tokens``;
     INVALID_PRINCIPAL_TYPE for renewers that are no users; DELEGATION_TOKEN_AUTHORIZATION_FAILED for another
     owner without CREATE_TOKENS on that user. Any broker does it.
 
@@ -128,7 +128,7 @@ async def handle_renew_delegation_token(services: Services, context: RequestCont
     """RenewDelegationToken (key 39): let a token hold for longer (KIP-48).
 
     Behaviour (``DelegationTokenManagerZk.renewToken``): its owner and its renewers may, until its maximum;
-    errors as in ``shared.token_requests`` and ``DelegationTokens.renew``.
+    errors as in ``delegation_tokens`` and ``DelegationTokens.renew``.
 
     Versions: 2 flexible.
     """
@@ -146,7 +146,7 @@ async def handle_expire_delegation_token(services: Services, context: RequestCon
 
     Behaviour (``DelegationTokenManagerZk.expireToken``): its owner and its renewers may; a period below 0
     removes it, expired or not. Who has logged in with it stays until the end of its session. Errors as in
-    ``shared.token_requests`` and ``DelegationTokens.expire``.
+    ``delegation_tokens`` and ``DelegationTokens.expire``.
 
     Versions: 2 flexible.
     """
@@ -171,7 +171,7 @@ def handle_describe_delegation_token(
     Behaviour (``KafkaApis.handleDescribeTokensRequest``, ``DelegationTokenManager.filterToken``): tokens of
     the owners that are asked for, or (null) of all; an empty list asks for none. One sees the tokens that one
     owns or may renew, those that one has DESCRIBE on, and those of users that one has DESCRIBE_TOKENS on.
-    Errors as in ``shared.token_requests``.
+    Errors as in ``delegation_tokens``.
 
     Versions: 2 flexible; 3 who has asked for each token.
     """

@@ -1,4 +1,25 @@
-"""Fetch (key 1)."""
+"""Fetch (key 1): records of many partitions, waiting for them if need be.
+
+Behaviour (``KafkaApis.handleFetchRequest``; KIP-74 byte limits, KIP-227 sessions, KIP-320 epochs, KIP-516
+topic ids): the session cache turns the request into the partitions to read, ``Fetch`` reads or waits, the
+session picks the answers that are news. A consumer sees up to the high watermark, or to the last stable
+offset with read_committed, and may be sent to a replica in its rack (KIP-392); a follower (it gives its
+replica id) sees up to the log end, and its fetch offset says how far it is. max bytes is capped by
+``fetch.max.bytes``, and a consumer's answer by ``CONSUMER_ANSWER_BYTES_MAX``. What followers get of throttled
+partitions counts for the leader's replication quota when it is answered, whichever follower gets it (KIP-73).
+
+A consumer beyond a quota gets an empty answer with the throttle time, and its connection reads no more for so
+long; what it would have got does not count then. Its max bytes are what it may have at once at all. Bytes are
+those of the records; Kafka counts the fields around them too. A follower has no quota of this kind.
+
+A topic without READ is TOPIC_AUTHORIZATION_FAILED; for who gives a replica id and has not CLUSTER_ACTION
+every topic is.
+
+Versions: 4 isolation level; 5 log start offset; 7 sessions; 9 current leader epoch; 11 rack id; 12
+flexible, last fetched epoch and diverging epoch; 13 topic ids; 15 replica state as a tagged field; 16 node
+endpoints, with the current leader on NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951); 17 directory
+ids; 18 the follower's high watermark.
+"""
 
 from __future__ import annotations
 
@@ -57,30 +78,6 @@ LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 
 def handle_fetch(services: Services, context: RequestContext, request: Any) -> Steps[Result]:
-    """Fetch (key 1): records of many partitions, waiting for them if need be.
-
-    Behaviour (``KafkaApis.handleFetchRequest``; KIP-74 byte limits, KIP-227 sessions, KIP-320 epochs, KIP-516
-    topic ids): the session cache turns the request into the partitions to read, ``Fetch`` reads or waits, the
-    session picks the answers that are news. A consumer sees up to the high watermark, or to the last stable
-    offset with read_committed, and may be sent to a replica in its rack (KIP-392); a follower (it gives its
-    replica id) sees up to the log end, and its fetch offset says how far it is. max bytes is capped by
-    ``fetch.max.bytes``, and a consumer's answer by ``CONSUMER_ANSWER_BYTES_MAX``. What followers get of
-    throttled partitions counts for the leader's replication quota when it is answered, whichever follower
-    gets it (KIP-73).
-
-    A consumer beyond a quota gets an empty answer with the throttle time, and its connection reads no more
-    for so long; what it would have got does not count then. Its max bytes are what it may have at once at
-    all. Bytes are those of the records; Kafka counts the fields around them too. A follower has no quota of
-    this kind.
-
-    A topic without READ is TOPIC_AUTHORIZATION_FAILED; for who gives a replica id and has not CLUSTER_ACTION
-    every topic is.
-
-    Versions: 4 isolation level; 5 log start offset; 7 sessions; 9 current leader epoch; 11 rack id; 12
-    flexible, last fetched epoch and diverging epoch; 13 topic ids; 15 replica state as a tagged field; 16
-    node endpoints, with the current leader on NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951); 17
-    directory ids; 18 the follower's high watermark.
-    """
     client = client_of(services.client_quotas, context)
     params = fetch_params(services, context, request, client)
     readable: Mapping[str, bool] | None

@@ -1,7 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch (keys 2, 23): offsets by time, and by leader epoch.
-
-DeleteRecords (key 21).
-"""
+"""The offsets of partitions: ListOffsets, OffsetForLeaderEpoch and DeleteRecords (keys 2, 23, 21)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,30 @@
-"""Produce (key 0)."""
+"""Produce (key 0): append batches of records to partitions that this broker leads.
+
+Behaviour (``KafkaApis.handleProduceRequest``, ``ReplicaManager.handleProduceAppend``): acks 0, 1 or -1,
+anything else is INVALID_REQUIRED_ACKS for every partition; each partition answers for itself. acks=0 gets no
+response, and an error closes the connection, because that is the only way to tell the producer. Internal
+topics are their coordinators' own: INVALID_TOPIC_EXCEPTION. A topic without WRITE is
+TOPIC_AUTHORIZATION_FAILED, and where there are transactional records and no WRITE on the transactional id,
+every partition is TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+
+Transactional batches are all of one producer, or INVALID_PRODUCER_ID_MAPPING. Where the transaction has no
+records yet, its coordinator is asked first (``transaction_verification``), and the batch waits; the other
+partitions of the request do not. A batch that says it is transactional and names no producer is in no
+transaction: INVALID_TXN_STATE; Kafka appends it, and nothing would ever end it.
+
+With acks=-1 the answer waits until the in-sync replicas have the records (``DelayedProduce``); where the
+leader is alone they have them at once. Where ``flush.messages`` makes a flush due, the answer waits for it.
+In all these cases the connection serves its next requests meanwhile, and the answers keep their order.
+
+A client beyond a quota has its records appended all the same; the answer carries the throttle time, and the
+connection reads no more for so long (KIP-219), with acks=0 too. The bytes count when they come, not when the
+answer leaves as in Kafka, because the requests behind this one are to wait.
+
+Versions: 3 to 8 legacy encoding, 8 record errors (KIP-467), 9 flexible, 10 the current leader on
+NOT_LEADER_OR_FOLLOWER (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are added to the transaction here
+(KIP-890), 13 topic ids instead of names (KIP-516). Versions 0 to 2 are advertised but not served
+(KAFKA-18659).
+"""
 
 from __future__ import annotations
 
@@ -44,34 +70,6 @@ ADMIN_CLIENT_ID = "__admin_client"
 
 
 def handle_produce(services: Services, context: RequestContext, request: Any) -> Steps[Result]:
-    """Produce (key 0): append batches of records to partitions that this broker leads.
-
-    Behaviour (``KafkaApis.handleProduceRequest``, ``ReplicaManager.handleProduceAppend``): acks 0, 1 or -1,
-    anything else is INVALID_REQUIRED_ACKS for every partition; each partition answers for itself. acks=0 gets
-    no response, and an error closes the connection, because that is the only way to tell the producer.
-    Internal topics are their coordinators' own: INVALID_TOPIC_EXCEPTION. A topic without WRITE is
-    TOPIC_AUTHORIZATION_FAILED, and where there are transactional records and no WRITE on the transactional
-    id, every partition is TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
-
-    Transactional batches are all of one producer, or INVALID_PRODUCER_ID_MAPPING. Where the transaction has
-    no records yet, its coordinator is asked first (``transaction_verification``), and the batch waits; the
-    other partitions of the request do not. A batch that says it is transactional and names no producer is in
-    no transaction: INVALID_TXN_STATE; Kafka appends it, and nothing would ever end it.
-
-    With acks=-1 the answer waits until the in-sync replicas have the records (``DelayedProduce``); where the
-    leader is alone they have them at once. Where ``flush.messages`` makes a flush due, the answer waits for
-    it. In all these cases the connection serves its next requests meanwhile, and the answers keep their
-    order.
-
-    A client beyond a quota has its records appended all the same; the answer carries the throttle time, and
-    the connection reads no more for so long (KIP-219), with acks=0 too. The bytes count when they come, not
-    when the answer leaves as in Kafka, because the requests behind this one are to wait.
-
-    Versions: 3 to 8 legacy encoding, 8 record errors (KIP-467), 9 flexible, 10 the current leader on
-    NOT_LEADER_OR_FOLLOWER (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are added to the transaction
-    here (KIP-890), 13 topic ids instead of names (KIP-516). Versions 0 to 2 are advertised but not served
-    (KAFKA-18659).
-    """
     return _Produce(services, context, request).start()
 
 

@@ -1,4 +1,19 @@
-"""WriteTxnMarkers (key 27)."""
+"""WriteTxnMarkers (key 27): a transaction has ended, says its coordinator; write that into its partitions.
+
+Behaviour (``KafkaApis.handleWriteTxnMarkersRequest``): each partition gets a control batch, with acks=-1, and
+answers for itself when it is committed. A partition that is not here is UNKNOWN_TOPIC_OR_PARTITION; the log
+refuses a producer's old epoch (INVALID_PRODUCER_EPOCH) and a coordinator's (TRANSACTION_COORDINATOR_FENCED).
+In a partition of ``__consumer_offsets`` the group coordinator writes the marker, because the offsets of the
+transaction become visible with it, or go; while it is loading, or elsewhere, that is
+NOT_LEADER_OR_FOLLOWER, at which the transaction coordinator tries again. Answers are by producer id, also
+where a request has two markers of one.
+
+It needs ALTER or CLUSTER_ACTION on the cluster, the latter for brokers, the former for
+``kafka-transactions.sh abort`` (KAFKA-12369); without them all partitions are CLUSTER_AUTHORIZATION_FAILED.
+
+Versions: 1 flexible; 2 the transaction version by which the epoch is checked (KIP-1228): from 2 on it has to
+be above the producer's. It is not advertised, see ``api_versions``.
+"""
 
 from __future__ import annotations
 
@@ -50,24 +65,6 @@ Done = Callable[[WrittenMarkers], None]
 def handle_write_txn_markers(
     services: Services, context: RequestContext, request: Any
 ) -> Steps[Body | PendingResponse]:
-    """WriteTxnMarkers (key 27): a transaction has ended, says its coordinator; write that into its
-    partitions.
-
-    Behaviour (``KafkaApis.handleWriteTxnMarkersRequest``): each partition gets a control batch, with acks=-1,
-    and answers for itself when it is committed. A partition that is not here is UNKNOWN_TOPIC_OR_PARTITION;
-    the log refuses a producer's old epoch (INVALID_PRODUCER_EPOCH) and a coordinator's
-    (TRANSACTION_COORDINATOR_FENCED). In a partition of ``__consumer_offsets`` the group coordinator writes
-    the marker, because the offsets of the transaction become visible with it, or go; while it is loading, or
-    elsewhere, that is NOT_LEADER_OR_FOLLOWER, at which the transaction coordinator tries again. Answers are
-    by producer id, also where a request has two markers of one.
-
-    It needs ALTER or CLUSTER_ACTION on the cluster, the latter for brokers, the former for
-    ``kafka-transactions.sh abort`` (KAFKA-12369); without them all partitions are
-    CLUSTER_AUTHORIZATION_FAILED.
-
-    Versions: 1 flexible; 2 the transaction version by which the epoch is checked (KIP-1228): from 2 on it has
-    to be above the producer's. It is not advertised, see ``api_versions``.
-    """
     markers = []
     for each in request.markers:
         version = field(each, "transaction_version", TRANSACTION_VERSION_UNKNOWN)

@@ -1,4 +1,6 @@
-"""Which store a broker uses, and what it needs to find there.
+"""The store of this broker: which it is, and what its failures mean.
+
+Which store a broker uses, and what it needs to find there.
 
 Kafka: ``KafkaServer.initZkClient``. With ``zookeeper.connect`` it is ZooKeeper, for brokers on several
 machines; else a SQLite file, for those of one. Kafka's persistent nodes are created when they are missing, so

@@ -1,4 +1,6 @@
-"""How a broker takes its place in the store and keeps it: the cluster's id, its entry under ``/brokers/ids``.
+"""A broker in the store: its registration, its session, and the election of the controller.
+
+How a broker takes its place in the store and keeps it: the cluster's id, its entry under ``/brokers/ids``.
 
 Kafka: ``KafkaServer.getOrGenerateClusterId`` and ``KafkaZkClient.registerBroker``. The entry is ephemeral:
 it goes with the broker's session, and its czxid is the broker epoch.

@@ -1,20 +1,20 @@
-"""What a scrape reads of requests, purgatories, the controller, the groups and the process.
+"""What a scrape reads.
 
-See ``metrics_of_data`` for how a source behaves.
+Everything is read when asked; nothing is kept for it but plain counters. A source is a generator that others'
+turns interrupt, so it goes over copies of whatever may change meanwhile.
+
+Of requests, purgatories, the controller, the groups and the process.
 
 What a scrape reads of clients and their quotas.
 
-See ``metrics_of_data`` for how a source behaves. There are ``CLIENTS_MAX`` clients at most.
+There are ``CLIENTS_MAX`` clients at most.
 
 What a scrape shows of the file systems of the log directories.
 
 What a scrape reads of the transactions that this broker coordinates, and of those that write to its
-partitions. See ``metrics_of_data``.
+partitions.
 
 What a scrape reads of traffic, replicas, partitions, logs, fetchers and replication quotas.
-
-Everything is read when asked; nothing is kept for it but plain counters. A source is a generator that others'
-turns interrupt, so it goes over copies of whatever may change meanwhile.
 
 Samples of a summary, as a scrape shows them.
 
@@ -35,7 +35,7 @@ later counts the next time, and what it said last counts for a minute.
 
 What a scrape reads of logins, of new connections, and of the authorizer.
 
-See ``metrics_of_data`` for how a source behaves. Listeners that have counted nothing show zeros, so that a
+Listeners that have counted nothing show zeros, so that a
 rate sees the first failure.
 """
 

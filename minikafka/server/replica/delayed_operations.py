@@ -1,4 +1,6 @@
-"""One fetch from its arrival to its answer: read, and when there is too little, wait for more.
+"""Requests that wait in a purgatory: DelayedFetch, DelayedProduce, DelayedDeleteRecords.
+
+One fetch from its arrival to its answer: read, and when there is too little, wait for more.
 
 Kafka's ``ReplicaManager.fetchMessages`` and ``DelayedFetch``. A fetch answers at once when max wait is 0,
 when it names no partition, when there are enough bytes, on an error, on a diverging epoch, and when a

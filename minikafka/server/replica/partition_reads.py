@@ -12,7 +12,7 @@ read of a partition begins (KAFKA-9807).
 
 For a follower the partitions come first in which it is waited for, because it is in their ISR or about to be:
 their records are what acks=all waits for. What it has to catch up with comes in small chunks
-(``catch_up_pace``), so that neither this loop nor its own is long busy with it; one batch of it comes in
+(``replication_quotas``), so that neither this loop nor its own is long busy with it; one batch of it comes in
 every answer, however much there is of the others, unless the follower is paused. Kafka's order knows no
 difference.
 

@@ -1,4 +1,6 @@
-"""The timing wheel on an event loop: one timer handle for the next bucket, however many tasks wait.
+"""The event loop: its timers, and how busy it is.
+
+The timing wheel on an event loop: one timer handle for the next bucket, however many tasks wait.
 
 Kafka's reaper thread (``DelayedOperationPurgatory.ExpiredOperationReaper``) polls every 200 ms; here the
 loop wakes exactly when the next bucket is due, and not at all when nothing waits.

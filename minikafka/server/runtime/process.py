@@ -1,4 +1,6 @@
-"""File descriptors: how many this process may have, and what they are for.
+"""What the process has a limited amount of: file descriptors, and time for collections of garbage.
+
+File descriptors: how many this process may have, and what they are for.
 
 Kafka keeps every segment's files open and asks for a limit of 100,000. Here the limit bounds connections and
 how many files stay open, not how many partitions there can be (``log/files/open_files``).

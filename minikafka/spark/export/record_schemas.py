@@ -1,4 +1,6 @@
-"""Avro: column types from a schema, as spark-avro chooses them, and records read by fastavro.
+"""Schemas of exported records: Avro, JSON, Protobuf.
+
+Avro: column types from a schema, as spark-avro chooses them, and records read by fastavro.
 
 Spark's ``from_avro`` is in a jar that is not part of Spark; fastavro comes with pip and needs no network.
 Refused, because no column can be it: a type inside itself, and a union of more than null and one type (or

@@ -32,10 +32,8 @@ clocks, disk speed (``broker.host``)   ``clock_skew_ms``, ``disk_delay_ms``
 A run fails when anything fails that is not awaited, when nothing can happen any more, and when the code
 under test reads a real clock or throws real dice. ``sim.trace`` says what happened.
 
-The modules, from the ground up: ``loop``, ``guard``; ``links``, ``transport``, ``network``; ``inodes``,
-``disk``; ``store_tree``, ``ensemble``, ``store``; ``simulation``; ``client``; ``invariants``.
-
-``python -m minikafka.testing.simulation`` runs random faults from many seeds: ``scenarios`` and ``campaign``,
+The modules, from the ground up: ``loop``; ``transport``, ``network``; ``disk``; ``ensemble``, ``store``;
+``simulation``; ``client``; ``invariants``. Random faults from many seeds: ``scenarios`` and ``campaign``,
 see ``docs/how-to/simulation.md``.
 """
 

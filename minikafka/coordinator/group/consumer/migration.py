@@ -3,7 +3,7 @@
 Kafka: ``convertToConsumerGroup``, ``convertToClassicGroup``, ``ConsumerGroup.fromClassicGroup``,
 ``ClassicGroup.fromConsumerGroup``. The first heartbeat of KIP-848 that joins a classic group of consumers
 makes it a group of KIP-848, whose old members keep what they own and go on speaking the classic protocol
-(``classic_members``). When the last member that speaks KIP-848 goes, it becomes a classic group again. One
+(``consumer_groups``). When the last member that speaks KIP-848 goes, it becomes a classic group again. One
 append holds the end of the one and the beginning of the other.
 
 Different from Kafka: of a partition that a client has assigned to two members, the first one has it.

@@ -1,7 +1,6 @@
-"""``SwarmRun``: what ``swarm_plan`` has drawn is carried out.
+"""``SwarmRun``: what ``draw_swarm`` has drawn is carried out.
 
-Who is there is in modules of their own: ``transactor``, ``group_member`` and ``consumer_group_member``,
-``keyed_producer``, ``restricted_client``, ``administrator`` with its ``settings``; consumers are every
+Who takes part is in ``transactions``, ``group_member``, ``administrator`` and below; consumers are every
 scenario's.
 
 Checked, besides what the invariant checker and the judge of histories see: every topic becomes whole and
