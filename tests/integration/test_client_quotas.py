@@ -84,7 +84,7 @@ def test_kafka_python_sets_finds_and_removes_quotas(broker: BrokerProcess) -> No
 @pytest.mark.java
 def test_kafkas_own_tool_sets_finds_and_removes_quotas(broker: BrokerProcess, java_class_path: str) -> None:
     def configs(*arguments: str) -> str:
-        return java.run(
+        return java.tool(
             java_class_path, "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments
         )
 
