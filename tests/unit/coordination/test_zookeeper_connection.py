@@ -43,7 +43,7 @@ class States:
         store.add_session_listener(self._queue.put_nowait)
 
     async def next(self) -> SessionState:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return (await self._queue.get()).state
 
     async def until(self, *wanted: SessionState) -> SessionState:

@@ -13,7 +13,7 @@ import pytest
 from minikafka.cli.bench import command as bench
 from minikafka.cli.bench import options as bench_options
 from minikafka.errors import ConfigError
-from minikafka.loadgen import target
+from minikafka.loadgen import runner
 from minikafka.loadgen.comparison import SUITES, Comparison, Contestant, Turn, alternate
 from minikafka.loadgen.messages import ConnectJob
 from minikafka.loadgen.recipes import (
@@ -198,7 +198,7 @@ def test_a_made_up_topic_has_a_name_that_kafka_takes() -> None:
 
 def test_a_worker_that_is_killed_while_it_speaks_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     program = 'import os; os.write(1, b\'{"type":"rea\'); os._exit(9)'
-    monkeypatch.setattr(target, "module_command", lambda module: [sys.executable, "-c", program])
+    monkeypatch.setattr(runner, "module_command", lambda module: [sys.executable, "-c", program])
     job = ConnectJob("localhost:1", checked(Workload(name="w", kind=Kind.CONNECTIONS)), [0], 1)
     with Fleet() as fleet, pytest.raises(WorkerError, match=r"^a worker process ended with 9$"):
         fleet.launch([job])
