@@ -24,6 +24,8 @@ DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",  # as in the tests of Kafka; those of groups say what they need
     "log.retention.ms": "-1",  # the tests' timestamps are years old
     "log.segment.bytes": str(64 * 1024 * 1024),
+    "offsets.topic.num.partitions": "5",  # 50 are most of what a short life with a group costs
+    "transaction.state.log.num.partitions": "5",
 }
 
 
