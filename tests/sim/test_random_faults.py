@@ -18,7 +18,7 @@ from minikafka.testing.simulation.campaign import failure_line, run_seed, worker
 from minikafka.testing.simulation.scenarios.catalogue import draw, play
 
 SEEDS = {"faults": 80, "reassignments": 40, "transactions": 40, "swarm": 40}
-"""The same in every run: what they are to find is a step back. Defects are looked for with ``run``, in others."""
+"""The same in every run: what they are to find is a step back. New defects are looked for in others."""
 SEEDS_PER_TEST = 20
 
 
