@@ -515,7 +515,7 @@ class TestProcesses:
 
 async def retried(write: Callable[[], Awaitable[object]]) -> None:
     """Done, though it may take some attempts, one of which has an unknown outcome."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await write()
