@@ -126,7 +126,7 @@ def test_all_brokers_of_a_cluster_hear_of_a_change(start_cluster: StartCluster) 
 def test_kafkas_own_command(secure_broker: BrokerProcess, java_class_path: str) -> None:
     def acls(*arguments: str) -> str:
         server = ("--bootstrap-server", secure_broker.bootstrap)
-        return java.run(java_class_path, ACL_COMMAND, *server, *arguments)
+        return java.tool(java_class_path, ACL_COMMAND, *server, *arguments)
 
     producer = ("--producer", "--topic", "orders", "--transactional-id", "app-", "--idempotent")
     acls("--add", "--allow-principal", "User:alice", *producer)

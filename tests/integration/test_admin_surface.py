@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import os
 import struct
-import subprocess
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -122,7 +121,7 @@ def test_kafkas_tools_configure_groups_and_client_metrics(
     broker: BrokerProcess, topic: str, java_class_path: str
 ) -> None:
     def tool(name: str, *arguments: str) -> str:
-        return java.run(java_class_path, name, "--bootstrap-server", broker.bootstrap, *arguments)
+        return java.tool(java_class_path, name, "--bootstrap-server", broker.bootstrap, *arguments)
 
     configs, of_group = "kafka.admin.ConfigCommand", ("--entity-type", "groups", "--entity-name", topic)
     tool(configs, "--alter", *of_group, "--add-config", f"{SESSION}=50000")
@@ -147,9 +146,8 @@ def test_kafkas_tools_are_refused_what_is_not_there(broker: BrokerProcess, java_
     """Where the connection closes, each of them tries again for a minute and then says that it timed out."""
 
     def said(name: str, *arguments: str) -> str:
-        tool = [*java.command(java_class_path), name, "--bootstrap-server", broker.bootstrap]
-        done = subprocess.run([*tool, *arguments], capture_output=True, text=True, timeout=120)
-        return done.stdout + done.stderr
+        ended = java.ask_tool(java_class_path, name, "--bootstrap-server", broker.bootstrap, *arguments)
+        return ended.out + ended.err
 
     tools = "org.apache.kafka.tools"
     assert "No Authorizer is configured on the broker" in said(f"{tools}.AclCommand", "--list")

@@ -84,7 +84,7 @@ def test_kafka_python_sets_finds_and_removes_quotas(broker: BrokerProcess) -> No
 @pytest.mark.java
 def test_kafkas_own_tool_sets_finds_and_removes_quotas(broker: BrokerProcess, java_class_path: str) -> None:
     def configs(*arguments: str) -> str:
-        return java.run(
+        return java.tool(
             java_class_path, "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments
         )
 
@@ -103,7 +103,8 @@ def test_kafkas_own_tool_sets_finds_and_removes_quotas(broker: BrokerProcess, ja
 
 
 def test_a_stock_producer_and_consumer_keep_to_their_quotas(impatient: BrokerProcess) -> None:
-    """In real time: what is more than two seconds' worth takes its time; without a quota it does not."""
+    """In real time: what is more than two seconds' worth takes its time; without a quota it does not. How
+    long a client is held back at most is what it is told: a busy machine can take longer."""
     broker, throttled_ms = impatient, []
     confluent.make_topic(broker.bootstrap, "t")
     alter(broker, {"client-id": "limited"}, producer_byte_rate=BYTES_PER_S, consumer_byte_rate=BYTES_PER_S)
@@ -122,15 +123,19 @@ def test_a_stock_producer_and_consumer_keep_to_their_quotas(impatient: BrokerPro
     assert producer.flush(60) == 0
     took_s = time.monotonic() - began
     beyond_the_burst_s = len(VALUE) * RECORDS / BYTES_PER_S - 2
-    assert beyond_the_burst_s * 0.8 < took_s < beyond_the_burst_s * 2.5
+    assert beyond_the_burst_s * 0.8 < took_s
+    assert sum(throttled_ms) / 1000 < beyond_the_burst_s * 2.5
     assert max(throttled_ms) > 0, "the client was told"
-    assert beyond_the_burst_s * 0.8 < read_seconds(broker, "limited") < beyond_the_burst_s * 2.5
-    assert read_seconds(broker, "free") < beyond_the_burst_s / 2
+    took_s, throttled_s = read_all(broker, "limited")
+    assert beyond_the_burst_s * 0.8 < took_s and throttled_s < beyond_the_burst_s * 2.5
+    _, throttled_s = read_all(broker, "free")
+    assert throttled_s == 0 and "client 'free' is throttled" not in broker.log_text()
     assert re.search(r"client 'limited' is throttled for \d+ ms by producer_byte_rate: \(", broker.log_text())
 
 
-def read_seconds(broker: BrokerProcess, client_id: str) -> float:
-    """How long a consumer takes for everything."""
+def read_all(broker: BrokerProcess, client_id: str) -> tuple[float, float]:
+    """How long a consumer takes for everything, and how much of it it was held back, in seconds."""
+    throttled_s: list[float] = []
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -139,6 +144,7 @@ def read_seconds(broker: BrokerProcess, client_id: str) -> float:
             "fetch.message.max.bytes": 50_000,
             "fetch.max.bytes": 100_000,
             "message.max.bytes": 50_000,
+            "throttle_cb": lambda event: throttled_s.append(event.throttle_time),
         }
     )
     try:
@@ -147,6 +153,6 @@ def read_seconds(broker: BrokerProcess, client_id: str) -> float:
         while count < RECORDS:
             count += len(consumer.consume(500, timeout=0.2))
             assert time.monotonic() - began < 60, f"{count} of {RECORDS} after a minute"
-        return time.monotonic() - began
+        return time.monotonic() - began, sum(throttled_s)
     finally:
         consumer.close()

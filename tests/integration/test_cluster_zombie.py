@@ -11,7 +11,7 @@ from tests.integration.support.load import Load
 
 pytestmark = pytest.mark.minikafka_only
 
-ROUNDS = 5
+ROUNDS = 2
 TOPIC = "zombie"
 
 

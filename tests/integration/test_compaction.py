@@ -156,7 +156,7 @@ def test_kafkas_tool_reads_what_was_compacted(start_broker: StartBroker, java_cl
 
 def _dump(class_path: str, files: list[Path], *options: str) -> str:
     names = ",".join(map(str, files))
-    return java.run(class_path, "kafka.tools.DumpLogSegments", *options, "--files", names, deadline_s=120)
+    return java.tool(class_path, "kafka.tools.DumpLogSegments", *options, "--files", names, deadline_s=120)
 
 
 def test_a_broker_that_is_killed_while_it_compacts_loses_nothing(

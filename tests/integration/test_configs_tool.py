@@ -21,7 +21,7 @@ Tool = Callable[..., str]
 @pytest.fixture
 def kafkas(broker: BrokerProcess, java_class_path: str) -> Tool:
     def run(*arguments: str) -> str:
-        return java.run(
+        return java.tool(
             java_class_path, "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments
         )
 
@@ -90,7 +90,7 @@ def test_both_tools_set_and_see_scram_users(start_broker: StartBroker, java_clas
     broker = start_broker()
     about = ("--bootstrap-server", broker.bootstrap, "--entity-type", "users", "--entity-name", "ann")
     credential = "SCRAM-SHA-256=[iterations=8192,password=by-kafka]"
-    java.run(java_class_path, "kafka.admin.ConfigCommand", "--alter", "--add-config", credential, *about)
+    java.tool(java_class_path, "kafka.admin.ConfigCommand", "--alter", "--add-config", credential, *about)
     command = [sys.executable, "-m", "minikafka.cli.main", "configs"]
     at = ("-b", broker.bootstrap)
     subprocess.run(
@@ -100,7 +100,7 @@ def test_both_tools_set_and_see_scram_users(start_broker: StartBroker, java_clas
         timeout=60,
     )
     texts = [
-        java.run(java_class_path, "kafka.admin.ConfigCommand", "--describe", *about),
+        java.tool(java_class_path, "kafka.admin.ConfigCommand", "--describe", *about),
         subprocess.run(
             [*command, "--describe", "--user", "ann", "-b", broker.bootstrap],
             check=True,

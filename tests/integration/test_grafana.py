@@ -25,7 +25,7 @@ from tests.integration.conftest import StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.cluster import ProcessCluster
 from tests.integration.support.dashboards import PanelQuery, panel_queries
-from tests.integration.support.prometheus import PrometheusServer
+from tests.integration.support.prometheus import SCRAPE_INTERVAL_S, PrometheusServer
 from tests.integration.support.records import Record
 from tests.integration.support.spread_load import SpreadLoad
 from tests.support.ports import free_port
@@ -67,7 +67,9 @@ def watched(start_cluster: StartCluster, tmp_path: Path) -> Iterator[tuple[Proce
     prometheus = PrometheusServer(tmp_path / "prometheus", [f"127.0.0.1:{port}" for port in ports.values()])
     try:
         prometheus.start()
-        confluent.wait_until(lambda: prometheus.scrapes() >= 3, "each broker is scraped again and again")
+        confluent.wait_until(
+            lambda: prometheus.scrapes() >= 3, "each broker is scraped again and again", pause_s=0.2
+        )
         yield cluster, prometheus
     finally:
         prometheus.close()
@@ -328,7 +330,9 @@ def test_dashboards_for_kafka_exporter_work(
     load = SpreadLoad(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS)
     with load, reading(cluster):
         try:
-            confluent.wait_until(all_right, "every query has its answer", deadline_s=120)
+            confluent.wait_until(
+                all_right, "every query has its answer", deadline_s=120, pause_s=SCRAPE_INTERVAL_S
+            )
         finally:
             print(answers())
 
@@ -349,7 +353,9 @@ def test_every_query_of_every_dashboard_finds_something(
         confluent.wait_until(lambda: prometheus.label_values(committed, "consumergroup"), "the group commits")
         queries = panel_queries(prometheus, BOARDS_OF_BROKERS)
         try:
-            confluent.wait_until(all_have_data, "every query has data", deadline_s=90)
+            confluent.wait_until(
+                all_have_data, "every query has data", deadline_s=180, pause_s=SCRAPE_INTERVAL_S
+            )
         finally:
             print(report(found))
         assert prometheus.firing() == set(), "a cluster at work is no reason to wake anybody"
@@ -369,7 +375,12 @@ def test_every_alert_fires_on_its_fault(
 
     def fires(*alerts: str) -> None:
         try:
-            confluent.wait_until(lambda: {*alerts} <= prometheus.firing(), f"{alerts} fire", deadline_s=120)
+            confluent.wait_until(
+                lambda: {*alerts} <= prometheus.firing(),
+                f"{alerts} fire",
+                deadline_s=120,
+                pause_s=SCRAPE_INTERVAL_S,
+            )
         finally:
             print(f"awaited {alerts}, firing {prometheus.firing()}")
         fired.extend(alerts)

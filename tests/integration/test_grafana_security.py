@@ -20,7 +20,7 @@ from minikafka.protocol.wire.codec import decode_response, encode_request
 from tests.integration.support import confluent
 from tests.integration.support.dashboards import PanelQuery, panel_queries
 from tests.integration.support.process import BrokerProcess
-from tests.integration.support.prometheus import PrometheusServer
+from tests.integration.support.prometheus import SCRAPE_INTERVAL_S, PrometheusServer
 from tests.support.certificates import CertificateAuthority
 from tests.support.ports import free_port
 
@@ -139,7 +139,9 @@ def test_queries_find_something_and_guessing_fires_the_alerts(
     with logged_in(broker, "admin", PASSWORDS["admin"]) as (peer, error):
         assert error == 0
         ask(peer, ApiKey.METADATA, 7, {"topics": None, "allow_auto_topic_creation": False})
-    confluent.wait_until(lambda: prometheus.scrapes() >= 3, "the broker is scraped again and again")
+    confluent.wait_until(
+        lambda: prometheus.scrapes() >= 3, "the broker is scraped again and again", pause_s=0.2
+    )
     found: dict[PanelQuery, int] = {}
     queries = panel_queries(prometheus, {BOARD})
 
@@ -150,10 +152,17 @@ def test_queries_find_something_and_guessing_fires_the_alerts(
     assert not prometheus.firing() & ALERTS, "one login is no reason to wake anybody"
     with guessers(broker):
         try:
-            confluent.wait_until(all_have_data, "every query has data", deadline_s=60)
+            confluent.wait_until(
+                all_have_data, "every query has data", deadline_s=180, pause_s=SCRAPE_INTERVAL_S
+            )
         finally:
             print([query for query in queries if not found.get(query)])
         try:
-            confluent.wait_until(lambda: prometheus.firing() >= ALERTS, "the alerts fire", deadline_s=120)
+            confluent.wait_until(
+                lambda: prometheus.firing() >= ALERTS,
+                "the alerts fire",
+                deadline_s=120,
+                pause_s=SCRAPE_INTERVAL_S,
+            )
         finally:
             print(prometheus.firing())

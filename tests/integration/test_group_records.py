@@ -38,7 +38,7 @@ def test_kafkas_tool_decodes_records_as_we_do(
     path.write_bytes(
         build_batch([Record(i, 1000, *encode_record(record), ()) for i, record in enumerate(records)])
     )
-    kafkas = java.run(
+    kafkas = java.tool(
         java_class_path, "kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", str(path)
     )
     assert main(["--offsets-decoder", str(path)]) == 0

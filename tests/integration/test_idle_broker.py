@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,21 +16,30 @@ import pytest
 
 import minikafka
 from tests.integration.conftest import StartBroker
+from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
 
 pytestmark = pytest.mark.minikafka_only
 
 LOADED = "loaded: "
 THEN_LIST_MODULES = f"""
-import sys
+import sys, threading
 from minikafka.cli.broker import main
+
+def tell():
+    print("{LOADED}" + " ".join(list(sys.modules)), flush=True)
+
+def tell_often():
+    while not ended.wait(0.25):
+        tell()
+
+ended = threading.Event()
+threading.Thread(target=tell_often, daemon=True).start()
 status = main(sys.argv[1:])
-print("{LOADED}" + " ".join(sys.modules), flush=True)
+ended.set()
+tell()
 sys.exit(status)
 """
-
-OWN_MODULES_S = 3
-"""Within a second of the first answer, on a machine that is not busy with other tests."""
 
 PUT_OFF = ("aiokafka", "crc32c", "cryptography", "joserfc", "kazoo", "re2", "rich")
 """Packages of others, each of some megabytes."""
@@ -54,22 +62,24 @@ def test_an_idle_broker_has_all_of_its_own_and_not_what_it_does_not_need(
     start_broker: StartBroker, http_port: str
 ) -> None:
     broker = start_broker(command=[sys.executable, "-c", THEN_LIST_MODULES, f"--http-port={http_port}"])
-    time.sleep(OWN_MODULES_S)
-
-    loaded = set(loaded_when_stopped(broker))
     deferred_modules = {name for path in PACKAGE.rglob("*.py") for name in DEFERRED.findall(path.read_text())}
     apis = {f"minikafka.server.apis.{path.stem}" for path in (PACKAGE / "server/apis").glob("[a-z]*.py")}
+    own = deferred_modules | apis
     assert len(deferred_modules) > 20
-    assert sorted((deferred_modules | apis) - loaded) == []
+    confluent.wait_until(lambda: own <= loaded_by(broker), "all of its own is loaded")
+
+    assert broker.stop() == 0
+    loaded = loaded_by(broker)
+    assert sorted(own - loaded) == []
     assert sorted(loaded.intersection(PUT_OFF)) == []
     assert sorted(loaded.intersection(OF_SECURITY)) == []
 
 
-def loaded_when_stopped(broker: BrokerProcess) -> list[str]:
-    """The names of the modules that it had."""
-    assert broker.stop() == 0
-    *_, last = broker.log_text().splitlines()
-    return last.removeprefix(LOADED).split()
+def loaded_by(broker: BrokerProcess) -> set[str]:
+    """The names of the modules that it had when it told them last."""
+    told = [line for line in broker.log_text().splitlines(keepends=True) if line.startswith(LOADED)]
+    whole = [line for line in told if line.endswith("\n")]
+    return set(whole[-1].split()[1:]) if whole else set()
 
 
 def test_what_is_put_off_exists() -> None:

@@ -225,7 +225,7 @@ async def test_a_user_from_before_the_first_broker_logs_in_at_both(peers: Peers)
 
 async def test_a_user_of_kafkas_tool_logs_in_at_both(peers: Peers) -> None:
     added = "SCRAM-SHA-256=[iterations=8192,password=tool's],SCRAM-SHA-512=[password=tool's]"
-    java.run(
+    java.tool(
         java.class_path(KafkaOnZooKeeper.VERSION),
         *("kafka.admin.ConfigCommand", "--bootstrap-server", peers.kafka.process.bootstrap, "--alter"),
         *("--entity-type", "users", "--entity-name", "tove", "--add-config", added),

@@ -47,7 +47,7 @@ def write_with_every_codec(broker: BrokerProcess) -> dict[str, list[Record]]:
 
 def dump(class_path: str, files: list[Path], *options: str) -> str:
     names = ",".join(map(str, files))
-    return java.run(class_path, "kafka.tools.DumpLogSegments", *options, "--files", names, deadline_s=120)
+    return java.tool(class_path, "kafka.tools.DumpLogSegments", *options, "--files", names, deadline_s=120)
 
 
 def test_kafkas_tool_reads_our_files(start_broker: StartBroker, java_class_path: str) -> None:

@@ -34,9 +34,9 @@ STORE_PASSWORD = "of the key store"
 class Operator:
     """Works with Kafka's tools, as the administrator or as another user."""
 
-    def __init__(self, broker: SecureProcess, tools: java.Tools, directory: Path) -> None:
+    def __init__(self, broker: SecureProcess, class_path: str, directory: Path) -> None:
         self.broker = broker
-        self._tools = tools
+        self._class_path = class_path
         self._directory = directory
         self.admin = broker.admin / "client.properties"
 
@@ -63,7 +63,8 @@ class Operator:
         """The exit status too: it may be refused."""
         option = "--consumer.config" if tool == CONSOLE_CONSUMER else "--command-config"
         at = ("--bootstrap-server", self.broker.bootstrap, option, str(settings or self.admin))
-        return self._tools.run(tool, *at, *arguments)
+        ended = java.ask_tool(self._class_path, tool, *at, *arguments)
+        return ended.status, ended.out + ended.err
 
     def write(self, topic: str, *values: str) -> None:
         lines = (self.broker.admin / "librdkafka.conf").read_text().splitlines()
@@ -92,16 +93,14 @@ def _user(name: str) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def operator(java_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """One broker and one JVM for all tests; each has users and resources of its own."""
+    """One broker for all tests; each has users and resources of its own."""
     directory = tmp_path_factory.mktemp("tools")
     secrets = {"delegation.token.secret.key": "for tokens", "password.encoder.secret": "for passwords"}
     broker = SecureProcess(directory / "data", properties=secrets)
-    tools = java.Tools(java_class_path)
     try:
         broker.start()
-        yield Operator(broker, tools, directory)
+        yield Operator(broker, java_class_path, directory)
     finally:
-        tools.close()
         broker.close()
 
 

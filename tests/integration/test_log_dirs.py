@@ -103,7 +103,7 @@ def test_kafkas_admin_client_moves_and_kafkas_tool_sees_it(
         lines = "".join(f"{topic}\t0\t1\t{tmp_path / target}\n" for topic, target in targets.items())
         java.run(java_class_path, "Client", "move", broker.bootstrap, stdin=lines)
     load.check(broker.bootstrap, clients["confluent-kafka"])
-    text = java.run(
+    text = java.tool(
         java_class_path,
         "org.apache.kafka.tools.LogDirsCommand",
         *("--bootstrap-server", broker.bootstrap, "--describe", "--topic-list", ",".join(topics)),

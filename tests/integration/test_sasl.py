@@ -38,7 +38,8 @@ from tests.support.ports import free_port
 
 pytestmark = pytest.mark.minikafka_only
 
-SESSION_MS = 2_000
+SESSION_MS = 10_000
+"""A client has a tenth of it to authenticate again: a busy machine needs more than 0.2 s."""
 DEADLINE_S = 20.0
 EVERYTHING: dict[str, Any] = {"topics": None, "allow_auto_topic_creation": False}
 
@@ -111,7 +112,7 @@ def test_a_client_authenticates_again_and_goes_on(broker: SaslBroker) -> None:
             "linger.ms": 0,
         }
     )
-    ends = time.monotonic() + 2.5 * SESSION_MS / 1000
+    ends = time.monotonic() + 1.2 * SESSION_MS / 1000
     while time.monotonic() < ends:
         producer.produce("sessions", b"x", on_delivery=reported)
         producer.poll(0.05)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.integration.support.process import BrokerProcess
@@ -80,29 +80,33 @@ def login_of(broker: BrokerProcess, user: str, password: str = PASSWORD) -> dict
     }
 
 
-def client_of(broker: BrokerProcess, user: str, password: str = PASSWORD) -> AdminClient:
-    return AdminClient(login_of(broker, user, password))
-
-
-def gets_in(client: AdminClient) -> bool:
-    try:
-        return bool(client.list_topics(timeout=8).brokers)
-    except KafkaException:
-        return False
+def gets_in(broker: BrokerProcess, user: str, password: str = PASSWORD) -> bool:
+    """Whether the login is taken, or refused: it has to be one of them."""
+    errors: list[KafkaError] = []
+    client = AdminClient(login_of(broker, user, password) | {"error_cb": errors.append})
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            return bool(client.list_topics(timeout=0.5).brokers)
+        except KafkaException:
+            client.poll(0)  # which calls error_cb
+        if any(error.code() == KafkaError._AUTHENTICATION for error in errors):
+            return False
+    raise AssertionError(f"neither let in nor refused: {errors}")
 
 
 def test_a_user_from_before_the_start_logs_in_and_is_changed_and_removed(
     broker: BrokerProcess, password_file: Path
 ) -> None:
     at = ("-b", broker.bootstrap)
-    assert gets_in(client_of(broker, "ann")) and not gets_in(client_of(broker, "ann", "wrong"))
+    assert gets_in(broker, "ann") and not gets_in(broker, "ann", "wrong")
     assert users("list", *at).split()[3:] == ["ann", "SCRAM-SHA-512", "4096"]
     password_file.write_text("another\n")
     users("change-password", "ann", "--password-file", str(password_file), *at)
-    assert gets_in(client_of(broker, "ann", "another")) and not gets_in(client_of(broker, "ann"))
+    assert gets_in(broker, "ann", "another") and not gets_in(broker, "ann")
     users("delete", "ann", *at)
     assert users("list", *at) == "There are no users.\n"
-    assert not gets_in(client_of(broker, "ann", "another"))
+    assert not gets_in(broker, "ann", "another")
 
 
 def test_sessions_of_a_user_end_at_once_and_no_others(broker: BrokerProcess) -> None:

@@ -1,4 +1,4 @@
-"""200 seeds of faults, 100 with an administrator who moves partitions meanwhile, 60 with transactions, 40 of
+"""80 seeds of faults, 40 with an administrator who moves partitions meanwhile, 40 with transactions, 40 of
 the swarm: no acked record is lost, no invariant breaks, the cluster heals, every move ends, and transactions
 are all or nothing; reproducibly.
 
@@ -17,7 +17,8 @@ import pytest
 from minikafka.testing.simulation.campaign import failure_line, run_seed, worker_pool
 from minikafka.testing.simulation.scenarios.catalogue import draw, play
 
-SEEDS = {"faults": 200, "reassignments": 100, "transactions": 60, "swarm": 40}
+SEEDS = {"faults": 80, "reassignments": 40, "transactions": 40, "swarm": 40}
+"""The same in every run: what they are to find is a step back. New defects are looked for in others."""
 SEEDS_PER_TEST = 20
 
 

@@ -27,11 +27,17 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from minikafka.config.listeners import is_loopback
+from minikafka.deferred import deferred
 from minikafka.errors import ConfigError
-from minikafka.network.tls_acceptor import Handshakes, tls_factory
 from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
+
+if TYPE_CHECKING:
+    from minikafka.network import tls_acceptor
+else:
+    tls_acceptor = deferred("minikafka.network.tls_acceptor", at_start_or_never=True)
 
 FAILURES_AT_ONCE = 10
 FAILURE_INTERVAL_S = 1.0
@@ -167,7 +173,7 @@ class HttpTls:
         self._name = name
         self._context: ssl.SSLContext | None = None
         self._stamps: tuple[object, ...] = ()
-        self._handshakes = Handshakes(asyncio.get_running_loop())
+        self._handshakes = tls_acceptor.Handshakes(asyncio.get_running_loop())
 
     def __repr__(self) -> str:
         return f"HttpTls({', '.join(self._files)})"
@@ -187,7 +193,7 @@ class HttpTls:
 
     def above(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """What makes the protocol of an accepted socket, with what ``make`` makes above TLS."""
-        return tls_factory(make, listener_name=self._name, tls=self, handshakes=self._handshakes)
+        return tls_acceptor.tls_factory(make, listener_name=self._name, tls=self, handshakes=self._handshakes)
 
     async def begin(self) -> None:
         """Raises ConfigError: what is wrong with the stores."""

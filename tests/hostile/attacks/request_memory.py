@@ -21,7 +21,7 @@ RESIDENT_GROWTH_BYTES_MAX = 400 * 1024 * 1024
 SMALL_MEMORY_BYTES = 4 * 1024 * 1024
 """A handful of answers, which take their time to make."""
 PRODUCED = "produced"
-PRODUCER_PATIENCE_S = 2
+PRODUCER_PATIENCE_S = 60
 """Less than the 10 s after which a connection is closed that holds what others wait for."""
 
 

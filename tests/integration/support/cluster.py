@@ -254,6 +254,18 @@ class ProcessCluster:
                 deadline_s=60,
             )
 
+    def wait_until_all_in_sync(self, topic: str) -> None:
+        """Every replica of every partition."""
+
+        def are_in_sync() -> bool:
+            states = {index: self.store.state(topic, index) for index in self.store.partitions(topic)}
+            return all(
+                state is not None and len(state.isr) == len(self.store.assignment(topic, index).replicas)
+                for index, state in states.items()
+            )
+
+        confluent.wait_until(are_in_sync, f"the ISRs of {topic} are whole")
+
     def wait_until_led(self, topic: str, *, partitions: int = 1) -> None:
         """The leaders of all partitions know that they lead. Metadata may name them a moment before, and a
         consumer that asks one then for an offset gives up."""

@@ -31,9 +31,16 @@ is_patient = False
 """Set for Apache Kafka, whose topics are there some time after their creation was acknowledged."""
 
 
-def wait_until(condition: Callable[[], object], what: str, *, deadline_s: float = DEADLINE_S) -> None:
+def wait_until(
+    condition: Callable[[], object],
+    what: str,
+    *,
+    deadline_s: float = DEADLINE_S,
+    pause_s: float = PAUSE_MIN_S,
+) -> None:
     """Ask again and again until `condition` holds. Only for what nothing announces. A question that takes
-    long is asked less often: it takes the time of those who are to bring about what is waited for."""
+    long is asked less often: it takes the time of those who are to bring about what is waited for.
+    ``pause_s``: at least between two questions."""
     end = time.monotonic() + deadline_s
     while True:
         asked = time.monotonic()
@@ -41,7 +48,7 @@ def wait_until(condition: Callable[[], object], what: str, *, deadline_s: float 
             return
         answered = time.monotonic()
         assert answered < end, f"not within {deadline_s} s: {what}"
-        time.sleep(min(max(PAUSE_MIN_S, 2 * (answered - asked)), PAUSE_MAX_S))
+        time.sleep(max(pause_s, min(2 * (answered - asked), PAUSE_MAX_S)))
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -94,7 +101,10 @@ def write(
             except BufferError:
                 producer.poll(0.1)
         count += 1
-    assert producer.flush(DEADLINE_S) == 0
+    try:
+        assert producer.flush(DEADLINE_S) == 0
+    finally:
+        producer.close()  # an error's traceback has the producer, which would go on until it is collected
     return [offsets[i] for i in range(count)]
 
 

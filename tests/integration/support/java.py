@@ -7,16 +7,19 @@ beforehand, with nothing but the standard library.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.integration.support.records import Consumed, Headers, Record
 
@@ -120,27 +123,39 @@ def run(
     return done.stdout
 
 
+END = "\0exit status "
+"""What Tools.java prints when a tool has ended."""
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
 class Tools:
     """A JVM that runs Kafka's command line tools one after another: each costs what it does, not a start."""
 
     def __init__(self, class_path: str) -> None:
+        self._errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 until it is closed
         self._jvm = subprocess.Popen(
             [*command(class_path), "Tools"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=self._errors,
             text=True,
         )
 
     def close(self) -> None:
         self._jvm.kill()
         self._jvm.communicate()
+        self._errors.close()
 
-    def run(self, main: str, *arguments: str, deadline_s: float = 120) -> tuple[int, str]:
-        """The exit status of a main class, and what it has printed, logs among it. Raises AssertionError:
-        the JVM has ended, or had to be ended at the deadline."""
+    def run(self, main: str, *arguments: str, deadline_s: float = 120) -> Ended:
+        """Run a main class. Raises AssertionError: the JVM has ended, or had to be ended at the deadline."""
         assert self._jvm.stdin is not None and self._jvm.stdout is not None
         assert not any(character in word for word in arguments for character in "\t\n")
+        before = self._errors.seek(0, os.SEEK_END)
         self._jvm.stdin.write("\t".join((main, *arguments)) + "\n")
         self._jvm.stdin.flush()
         printed = ""
@@ -148,13 +163,42 @@ class Tools:
         deadline.start()
         try:
             for line in self._jvm.stdout:
-                if "\0" in line:
-                    rest, _, status = line.partition("\0")
-                    return int(status), printed + rest
+                if END in line:  # not a NUL alone: records that are dumped may have one
+                    rest, _, status = line.partition(END)
+                    return Ended(int(status), printed + rest, self._errors_since(before))
                 printed += line
         finally:
             deadline.cancel()
-        raise AssertionError(f"java {main} did not end within {deadline_s} s, or ended the JVM:\n{printed}")
+        raise AssertionError(
+            f"java {main} did not end within {deadline_s} s, or ended the JVM:\n"
+            f"{printed}{self._errors_since(before)}"
+        )
+
+    def _errors_since(self, position: int) -> str:
+        self._errors.seek(position)
+        return self._errors.read().decode(errors="replace")
+
+
+_shared_tools: dict[str, Tools] = {}
+
+
+def ask_tool(class_path: str, main: str, *arguments: str, deadline_s: float = 120) -> Ended:
+    """Run one of Kafka's tools in the JVM that all tests share."""
+    if class_path not in _shared_tools:
+        _shared_tools[class_path] = tools = Tools(class_path)
+        atexit.register(tools.close)
+    try:
+        return _shared_tools[class_path].run(main, *arguments, deadline_s=deadline_s)
+    except AssertionError:
+        del _shared_tools[class_path]
+        raise
+
+
+def tool(class_path: str, main: str, *arguments: str, deadline_s: float = 120) -> str:
+    """The same; returns its standard output. Raises AssertionError, with all it printed, where it failed."""
+    ended = ask_tool(class_path, main, *arguments, deadline_s=deadline_s)
+    assert ended.status == 0, f"java {main} ended with {ended.status}:\n{ended.out[-4000:]}{ended.err}"
+    return ended.out
 
 
 def failed_transactions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -33,6 +34,8 @@ SETTINGS: dict[str, Any] = {
 }
 """A client that looks again soon, so that what is measured is the cluster."""
 
+
+TICK_S = 0.1
 
 UNKNOWN = -1
 """The offset of a batch that the broker knows to be there already (DUPLICATE_SEQUENCE_NUMBER): a producer's
@@ -121,11 +124,15 @@ class Load:
         return found
 
     def longest_gap_s(self) -> float:
-        """The longest time in which no record of some topic was acknowledged."""
+        """The longest time in which records of some topic were sent, and none was acknowledged. A time in
+        which this process stood still too is the machine's, and does not count."""
         gaps = [0.0]
         for times in self._times.values():
-            acked = [acked for _, acked in times]
-            gaps += [later - earlier for earlier, later in pairwise(acked)]
+            ticks = sorted({int(sent / TICK_S) for sent, _ in times})
+            for (_, earlier), (_, later) in pairwise(times):
+                if later - earlier > TICK_S:
+                    sending = bisect_right(ticks, later / TICK_S) - bisect_left(ticks, int(earlier / TICK_S))
+                    gaps.append(min(later - earlier, sending * TICK_S))
         return max(gaps)
 
     def check(self, bootstrap: str, client: Client) -> None:

@@ -24,6 +24,8 @@ DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",  # as in the tests of Kafka; those of groups say what they need
     "log.retention.ms": "-1",  # the tests' timestamps are years old
     "log.segment.bytes": str(64 * 1024 * 1024),
+    "offsets.topic.num.partitions": "5",  # 50 are most of what a short life with a group costs
+    "transaction.state.log.num.partitions": "5",
 }
 
 
@@ -248,7 +250,7 @@ class KafkaProcess(BrokerProcess):
         port: int | None = None,
     ) -> None:
         super().__init__(data_dir, more_dirs=more_dirs, properties=properties, port=port)
-        self._java = java.command(classpath)
+        self._class_path = classpath
 
     def arguments(self) -> list[str]:
         controller = free_port()
@@ -266,9 +268,9 @@ class KafkaProcess(BrokerProcess):
         path = self.data_dir.with_name(self.data_dir.name + ".properties")
         path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
         if not (self.data_dir / "meta.properties").exists():
-            tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", self.CLUSTER_ID, "-c", str(path)]
-            subprocess.run(tool, check=True, capture_output=True)
-        return [*self._java, "-Xmx512m", "kafka.Kafka", str(path)]
+            tool = ("kafka.tools.StorageTool", "format", "-t", self.CLUSTER_ID, "-c", str(path))
+            java.tool(self._class_path, *tool)
+        return [*java.command(self._class_path), "-Xmx512m", "kafka.Kafka", str(path)]
 
     def _is_up(self) -> bool:
         return self._answers()
@@ -290,7 +292,7 @@ class KafkaOnZooKeeper(KafkaProcess):
         """Without ``listeners`` among the properties there is one, PLAINTEXT."""
         classpath = java.class_path(self.VERSION)
         super().__init__(data_dir, classpath=classpath, properties=properties, port=port)
-        self._java += java_options
+        self._java = [*java.command(classpath), *java_options]
 
     def arguments(self) -> list[str]:
         config = {

@@ -105,6 +105,7 @@ class Confluent:
         with contextlib.suppress(KafkaException):  # it is fenced, and has let go of everything
             self._producer.purge()
             self._producer.flush(1)
+        del self._producer  # it ends with its last reference, and an expected error's traceback has ``self``
 
 
 class KafkaPython:

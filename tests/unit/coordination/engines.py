@@ -142,7 +142,7 @@ class ZooKeeperWorld:
         told = asyncio.Event()
         stop = store.add_session_listener(lambda event: told.set() if event.state is state else None)
         yield
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await told.wait()
         stop()
 

@@ -197,10 +197,10 @@ class TestLosingTheFile:
         store.add_session_listener(states.put_nowait)
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as blocker:
             blocker.execute("BEGIN EXCLUSIVE")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert (await states.get()).state is SessionState.DISCONNECTED
             blocker.execute("ROLLBACK")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await states.get()).state in (SessionState.CONNECTED, SessionState.EXPIRED)
         await store.close()
 

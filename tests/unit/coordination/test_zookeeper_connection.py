@@ -43,7 +43,7 @@ class States:
         store.add_session_listener(self._queue.put_nowait)
 
     async def next(self) -> SessionState:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return (await self._queue.get()).state
 
     async def until(self, *wanted: SessionState) -> SessionState:
@@ -515,7 +515,7 @@ class TestProcesses:
 
 async def retried(write: Callable[[], Awaitable[object]]) -> None:
     """Done, though it may take some attempts, one of which has an unknown outcome."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await write()

@@ -21,7 +21,7 @@ from minikafka.server.topics.topic_service import CreatedTopic, TopicService
 from minikafka.types import TopicPartition
 from tests.unit.server.disk import Disk
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 """For what the controller does soon; a test that waits so long has failed."""
 
 

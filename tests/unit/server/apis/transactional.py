@@ -70,7 +70,7 @@ class FakeCoordinator:
 
     async def heard(self, requests: int) -> None:
         """Until so many have come."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.requests) < requests:
                 self._asked.clear()
                 await self._asked.wait()

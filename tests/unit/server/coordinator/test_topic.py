@@ -79,7 +79,7 @@ async def commit(broker: Any) -> None:
 
 
 async def committed(broker: Any) -> dict[tuple[str, int], int]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             answer = await broker.ask(ApiKey.OFFSET_FETCH, 2, {"group_id": "one", "topics": None})
             if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -48,7 +48,7 @@ from tests.unit.server.running import make_broker, running
 MODULES = "org.apache.kafka.common.security"
 NO_USERS = f"{MODULES}.plain.PlainLoginModule required;"
 USERS = f'{MODULES}.plain.PlainLoginModule required user_alice="a-secret" user_bob="b-secret";'
-DEADLINE_S = 20
+DEADLINE_S = 60
 ILLEGAL_STATE, UNSUPPORTED_MECHANISM, FAILED = 34, 33, 58
 
 

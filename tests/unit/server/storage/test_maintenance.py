@@ -161,7 +161,7 @@ async def test_a_failed_fsync_takes_its_directory_offline_and_the_last_one_the_b
 
         disk.fault = failing("fsync", str(tmp_path))
         broker.services.replica_manager._disk_work.flush(log_of(broker, "t", other))
-        failure = await asyncio.wait_for(broker.failure, 20)
+        failure = await asyncio.wait_for(broker.failure, 60)
         assert isinstance(failure, StartError) and str(two) in str(failure)
     assert not (one / ".kafka_cleanshutdown").exists() and not (two / ".kafka_cleanshutdown").exists()
 
@@ -190,7 +190,7 @@ async def test_a_full_disk_refuses_appends_and_takes_the_directory_offline(tmp_p
         with pytest.raises(KafkaError) as caught:
             append(broker, "t")
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert "no directory is left" in str(await asyncio.wait_for(broker.failure, 20)).replace("log ", "")
+        assert "no directory is left" in str(await asyncio.wait_for(broker.failure, 60)).replace("log ", "")
         disk.fault = None
     async with running(tmp_path, disk=disk) as again:
         assert log_of(again, "t").log_end_offset == 1

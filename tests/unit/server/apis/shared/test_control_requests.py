@@ -89,7 +89,7 @@ async def controlled(admin_broker: AdminBroker, store: SqliteStore) -> AsyncIter
     registration = paths.encode_controller(paths.ControllerRegistration(CONTROLLER_ID, 0))
     taken = CreateOp(paths.CONTROLLER, registration, ephemeral=True)
     await store.multi([DeleteOp(paths.CONTROLLER), taken])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while admin_broker.services.controller.is_controller:
             await admin_broker.own_store.poll()
     yield Controlled(admin_broker)

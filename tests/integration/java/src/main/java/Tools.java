@@ -8,15 +8,15 @@ import java.util.Arrays;
 
 /**
  * Runs Kafka's command line tools one after another, without a JVM for each: a line of standard input is a main class
- * and its arguments, separated by tabs. What a tool prints is followed by a line with a NUL and its exit status.
+ * and its arguments, separated by tabs. What a tool prints is followed by a line "NUL exit status N".
  */
 public final class Tools {
-    private static final class Exited extends RuntimeException {
-        final int status;
+    /** The first that a tool gave; some catch what stands for the exit, and give another. */
+    private static Integer exitStatus;
 
-        Exited(int status) {
-            super("exit " + status, null, false, false);
-            this.status = status;
+    private static final class Exited extends RuntimeException {
+        Exited() {
+            super("exit", null, false, false);
         }
     }
 
@@ -26,7 +26,7 @@ public final class Tools {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             int status = run(line.split("\t", -1));
-            System.out.println("\0" + status);
+            System.out.println("\0exit status " + status);
             System.out.flush();
         }
     }
@@ -38,20 +38,23 @@ public final class Tools {
         InvocationHandler raise = (self, method, statusAndMessage) -> {
             if (statusAndMessage[1] != null)
                 System.out.println(statusAndMessage[1]);
-            throw new Exited((int) statusAndMessage[0]);
+            if (exitStatus == null)
+                exitStatus = (int) statusAndMessage[0];
+            throw new Exited();
         };
         Object made = Proxy.newProxyInstance(procedure.getClassLoader(), new Class<?>[] {procedure}, raise);
         exit.getMethod(setter, procedure).invoke(null, made);
     }
 
     private static int run(String[] words) throws Exception {
+        exitStatus = null;
         String[] arguments = Arrays.copyOfRange(words, 1, words.length);
         try {
             Class.forName(words[0]).getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
+            return exitStatus == null ? 0 : exitStatus;
         } catch (InvocationTargetException error) {
-            if (error.getCause() instanceof Exited exited)
-                return exited.status;
+            if (error.getCause() instanceof Exited)
+                return exitStatus;
             error.getCause().printStackTrace(System.out);
             return 1;
         }
