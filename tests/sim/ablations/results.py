@@ -18,6 +18,7 @@ from minikafka.testing.history.checker import PERMITTED
 from tests.sim.ablations import HERE, Ablation
 
 FILE: Final = HERE / "results.jsonl"
+_HEADERS: Final = ("--- ", "+++ ")
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,7 +26,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     patch: int
-    """The file's CRC."""
+    """The CRC of the lines that the patch changes, and of those around them."""
     seeds: int
     """How many of each scenario were tried, from 0 on; the last one failed, if it was found."""
     scenario: str = ""
@@ -38,7 +39,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def patch_crc(ablation: Ablation) -> int:
-    return zlib.crc32(ablation.path.read_bytes())
+    """Of what it does: neither its text nor the file that the lines are in today make it another patch."""
+    _, _, patch = ablation.path.read_text().partition("\n--- ")
+    lines = [line for line in patch.splitlines() if line[:1] in (" ", "+", "-") and line[:4] not in _HEADERS]
+    return zlib.crc32("\n".join(lines).encode())
 
 
 def read_results(path: Path = FILE) -> dict[str, Result]:
