@@ -8,7 +8,7 @@ from docs.generator.markdown import code, page, table, text
 from tests.sim.ablations import Ablation, load, names
 from tests.sim.ablations.results import Result, read_results, what_was_broken
 
-HEADER = ("defect", "what it breaks", "scenarios", "seeds", "what was found")
+HEADER = ("defect", "what it breaks", "scenarios, or story", "seeds", "what was found")
 
 
 def ablations() -> str:
@@ -18,9 +18,11 @@ def ablations() -> str:
     return page(
         "Ablations",
         "Each of these patches takes one safeguard out of the broker, and the simulation runs with it, seed "
-        f"after seed, until one fails. {found} of {len(names())} are found. One that is not says what the "
-        "simulation lacks: a fault, a client or a check. `python -m tests.sim.ablations` tries them, and "
-        "goes on where it was; the patches are in `tests/sim/ablations`.",
+        f"after seed, until one fails. {found} of {len(names())} are found. Where a defect needs a course of "
+        "events that dice bring about too seldom, a story that tells it finds it, after so many seeds that "
+        "did not. One that is not found says what the simulation lacks: a fault, a client or a check. "
+        "`python -m tests.sim.ablations` tries them, and goes on where it was; the patches are in "
+        "`tests/sim/ablations`.",
         table(HEADER, (_row(load(name), results.get(name)) for name in _in_order(results))),
     )
 
