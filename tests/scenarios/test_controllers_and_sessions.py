@@ -7,8 +7,16 @@ import random
 import pytest
 
 from minikafka.coordination import paths
+from minikafka.errors import ErrorCode
+from minikafka.protocol.control import (
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
+    StopReplicaPartition,
+    StopReplicaRequest,
+)
+from minikafka.server.apis.control import handle_leader_and_isr, handle_stop_replica
 from minikafka.testing.simulation.simulation import CLIENT
-from tests.scenarios.support import A, B, C, Cluster, D, play
+from tests.scenarios.support import TOPIC, A, B, C, Cluster, D, play
 
 STORE_DELAY_MS = 200
 
@@ -68,6 +76,55 @@ def test_r13_what_a_deposed_controller_has_sent_to_the_store_fails_when_it_arriv
         assert _states_written_by(cluster, D) == 1  # the first one
         assert cluster.session_id(D) != 0
         assert not cluster.broker(D).server.services.controller.is_controller
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("controller_age", "broker_age", "code"),
+    [(1, 0, ErrorCode.STALE_CONTROLLER_EPOCH), (0, 1, ErrorCode.STALE_BROKER_EPOCH)],
+    ids=["controller", "broker"],
+)
+def test_r13_what_was_meant_for_another_time_is_not_done(
+    controller_age: int, broker_age: int, code: ErrorCode
+) -> None:
+    """KIP-380: C's replica was to be deleted. The request was under way until its controller had a successor,
+    or C had been restarted, and the replica is wanted again."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=A)
+        services = cluster.broker(C).server.services
+        late = StopReplicaRequest(
+            controller_id=D,
+            controller_epoch=services.replica_manager.controller_epoch - controller_age,
+            broker_epoch=services.broker_epoch - broker_age,
+            partitions=(StopReplicaPartition(TOPIC, 0, cluster.state.leader_epoch, delete=True),),
+        )
+        assert (await handle_stop_replica(services, None, late)).error_code == code
+        await cluster.produce(5, at=A)
+        await cluster.until_logs("C: e0[0..9]")
+
+    play(story)
+
+
+def test_r13_a_late_leader_and_isr_does_not_take_the_isr_back() -> None:
+    """A has removed C since the controller sent it. Where A believed it, it would wait for C, who is away,
+    with a version that it cannot change the ISR with."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=A)
+        services, partition = cluster.broker(A).server.services, cluster.partition(A)
+        late = LeaderAndIsrPartition(
+            TOPIC, partition.topic_id, 0, services.replica_manager.controller_epoch, A,
+            cluster.state.leader_epoch, (A, B, C), partition.partition_epoch, (A, B, C),
+        )  # fmt: skip
+        cluster.part(A, C)
+        await cluster.produce(1, at=A, acks=1)
+        await cluster.until_isr(A, B)
+        request = LeaderAndIsrRequest(D, late.controller_epoch, services.broker_epoch, (late,), ())
+        await handle_leader_and_isr(services, None, request)
+        assert set(partition.isr) == {A, B}
+        await cluster.produce(1, at=A)
 
     play(story)
 
