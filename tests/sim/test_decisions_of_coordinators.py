@@ -26,7 +26,7 @@ from minikafka.types import PartitionState, TopicPartition
 
 TOPIC, GROUP, ID = "t", "g", "x"
 BROKERS = (1, 2, 3, 4)
-"""The first three coordinate, the last one has the topic."""
+"""The first three coordinate; the last one has the topic, and is the controller."""
 LAST = BROKERS[-1]
 CONFIG = {
     "auto.leader.rebalance.enable": "false",
@@ -55,7 +55,7 @@ class World:
         self.producer_id = self.epoch = -1
 
     async def start(self) -> None:
-        for node_id in BROKERS:
+        for node_id in (LAST, *BROKERS[:-1]):
             await self.simulation.start_broker(node_id, CONFIG)
         for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
             await self.client.create_topic(topic, assignment=[[1, 2, 3]])
@@ -158,8 +158,8 @@ def test_a_decision_is_carried_out_when_it_is_on_enough_replicas() -> None:
 
 
 def test_a_new_coordinator_acts_when_what_it_has_read_is_on_enough_replicas() -> None:
-    """2 has a decision from 1 that 3 does not have yet. Until 3 has it too, 3 may be elected and know nothing
-    of it."""
+    """2 has a decision of 1, and does not know whether 3 has it. As long as 3 may be elected without it,
+    nothing follows from the decision."""
 
     async def scenario(simulation: Simulation) -> None:
         world = World(simulation)
