@@ -80,6 +80,32 @@ def test_r13_what_a_deposed_controller_has_sent_to_the_store_fails_when_it_arriv
     play(story)
 
 
+def test_r13_a_controller_does_not_write_over_an_isr_that_it_has_not_read() -> None:
+    """D removes C, who is dead. It stops after it has read the state, and A removes B from the ISR: what D has
+    read would bring B back, who lacks what is committed from then on."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=A)
+        cluster.part(A, B)
+        await cluster.produce(1, at=A, acks=1)
+        cluster.delay_to_store(D, STORE_DELAY_MS)
+        cluster.kill(C)
+        await cluster.pause(STORE_DELAY_MS * 5 // 2)  # D's last question is under way
+        cluster.broker(D).pause()
+        await cluster.until(lambda: B not in cluster.state.isr, "A has removed B")
+        assert _states_written_by(cluster, D) == 1  # the first one
+        cluster.always(lambda: _is_out_of_the_isr(cluster, B))
+        cluster.broker(D).resume()
+        await cluster.pause(2_000)
+        assert cluster.state.isr == (A,)
+
+    play(story)
+
+
+def _is_out_of_the_isr(cluster: Cluster, node_id: int) -> None:
+    assert node_id not in cluster.state.isr
+
+
 @pytest.mark.parametrize(
     ("controller_age", "broker_age", "code"),
     [(1, 0, ErrorCode.STALE_CONTROLLER_EPOCH), (0, 1, ErrorCode.STALE_BROKER_EPOCH)],

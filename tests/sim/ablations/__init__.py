@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[2]
-COPIED: Final = ("minikafka", "tests/scenarios", "tests/sim", "tests/unit", "pyproject.toml")
+COPIED: Final = ("minikafka", "tests/scenarios", "tests/sim", "tests/support", "tests/unit", "pyproject.toml")
 """What a run of a scenario needs, and of a story."""
 
 SCENARIOS: Final = ("faults", "reassignments", "transactions", "swarm")

@@ -12,7 +12,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import msgspec
@@ -108,17 +109,29 @@ def main() -> None:
                 left = seeds_left(each, result, int(first), int(last or first))
                 if left or (each.stories and result is not None and not result.is_found):
                     trying.append(pool.submit(try_ablation, each, left.start, left.stop - 1))
-            for tried in as_completed(trying):
-                result = tried.result()
-                print(line(result), flush=True)
-                results[result.name] = result
-                write_results({**read_results(), result.name: result}.values())
+            broken = _note_results(trying)
     except PatchError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
+    results = read_results()
     found = [each for each in ablations if each.name in results and results[each.name].is_found]
     print(f"{len(found)} of {len(ablations)} are found; python -m docs.generator writes the page")
-    sys.exit(len(found) < len(ablations))
+    sys.exit(2 if broken else len(found) < len(ablations))
+
+
+def _note_results(trying: Iterable[Future[Result]]) -> bool:
+    """Write each down when it is there. Returns whether a patch could not be tried, which is said."""
+    broken = False
+    for tried in as_completed(trying):
+        try:
+            result = tried.result()
+        except PatchError as error:
+            print(error, file=sys.stderr)
+            broken = True
+            continue
+        print(line(result), flush=True)
+        write_results({**read_results(), result.name: result}.values())
+    return broken
 
 
 if __name__ == "__main__":
