@@ -21,6 +21,7 @@ from minikafka.testing.simulation.client import (
     positions_body,
 )
 from minikafka.testing.simulation.scenarios.faults import until
+from minikafka.testing.simulation.scenarios.transactions import FENCED
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import PartitionState, TopicPartition
 
@@ -115,9 +116,9 @@ class World:
     def take(self, answer: Any) -> None:
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
-    def batch(self) -> bytes:
+    def batch(self, *, sequence: int = 0) -> bytes:
         return make_batch(
-            [b"m"], producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=0,
+            [b"m"], producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=sequence,
             transactional=True,
         )  # fmt: skip
 
@@ -232,6 +233,30 @@ def test_a_batch_that_comes_after_the_end_of_its_transaction_opens_none() -> Non
         assert world.stable == world.partition(LAST, TOPIC).log.log_end_offset
 
     Simulation(34).run(scenario)
+
+
+def test_a_producer_that_has_a_successor_writes_nothing_more() -> None:
+    """KIP-98. Its record would be in a transaction of its successor, or in one that nothing ends."""
+
+    async def scenario(simulation: Simulation) -> None:
+        world = World(simulation)
+        await world.start()
+        await world.begin()
+        await world.write()
+        zombie = world.batch(sequence=1)
+        await world.begin()
+        await until(lambda: world.stable == 2, "the transaction of the one before is aborted")
+        try:
+            await world.client.produce(TOPIC, 0, zombie, transactional_id=ID)
+        except KafkaError as error:
+            assert error.code in FENCED
+        await world.write()
+        await world.end()
+        await until(lambda: world.stable == 4, "the marker is there")
+        committed = await world.client.read_all(TOPIC, read_committed=True)
+        assert [offset for offset, _ in committed] == [2]
+
+    Simulation(36).run(scenario)
 
 
 def test_a_position_is_told_when_it_is_on_enough_replicas() -> None:
