@@ -28,21 +28,23 @@ def ablations() -> str:
 
 
 def _in_order(results: dict[str, Result]) -> Iterator[str]:
-    """Those that were found, the soonest first, then the others."""
+    """Those that seeds have found, the soonest first, those that stories have found, then the others."""
 
-    def place(name: str) -> tuple[bool, int]:
+    def place(name: str) -> tuple[bool, bool, int]:
         result = results.get(name)
-        return (True, 0) if result is None or not result.is_found else (False, result.seeds)
+        if result is None or not result.is_found:
+            return True, False, 0
+        return False, result.is_of_a_story, 0 if result.is_of_a_story else result.seeds
 
     return iter(sorted(names(), key=place))
 
 
 def _row(ablation: Ablation, result: Result | None) -> tuple[str, ...]:
-    """How many seeds of each scenario were tried is how many it took, where it was found."""
-    tried = ablation.scenarios
+    """How many seeds of each scenario were tried is how many it took, where one of them found it."""
+    tried, seeds = ablation.scenarios, ""
     what = "not tried yet"
     if result is not None:
-        tried = (result.scenario,) if result.is_found else ablation.scenarios
+        tried = (result.scenario.rpartition("/")[2],) if result.is_found else ablation.scenarios
         what = what_was_broken(result) if result.is_found else "nothing yet"
-    seeds = str(result.seeds) if result is not None else ""
+        seeds = f"not in {result.seeds}" if result.is_of_a_story else str(result.seeds)
     return code(ablation.name), text(ablation.story), ", ".join(map(code, tried)), seeds, text(what)

@@ -28,14 +28,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     patch: int
     """The CRC of the lines that the patch changes, and of those around them."""
     seeds: int
-    """How many of each scenario were tried, from 0 on; the last one failed, if it was found."""
+    """How many of each scenario were tried, from 0 on; the last one failed, if a scenario has found it."""
     scenario: str = ""
-    """In which it was found; empty: it survived."""
+    """In which it was found, or the story, of pytest; empty: it survived."""
     error: str = ""
 
     @property
     def is_found(self) -> bool:
         return bool(self.scenario)
+
+    @property
+    def is_of_a_story(self) -> bool:
+        """No seed of ``seeds`` has found it."""
+        return "::" in self.scenario
 
 
 def patch_crc(ablation: Ablation) -> int:
@@ -65,4 +70,7 @@ def what_was_broken(result: Result) -> str:
     if seen is not None:
         return ", ".join(sorted({*re.findall(r"× ([a-z ]*[a-z])", seen.group(1))} - PERMITTED))
     invariant = re.search(r"\bI\d+\b", result.error)
-    return invariant.group() if invariant else result.error.partition(":")[0]
+    if invariant is not None:
+        return invariant.group()
+    error = result.error.partition(":")[0].rpartition(".")[2]
+    return "AssertionError" if error.startswith("assert ") else error
