@@ -254,7 +254,8 @@ def shrink(
 def _smaller(plan: Plan) -> Iterator[Plan]:
     """Plans with a little less, the most first."""
     for name in ("actions", "steps", "producers", "transactors", "consumers", "members"):
-        least = 1 if name == "producers" and plan.producers and not plan.transactors else 0
+        others = {"producers": plan.transactors, "transactors": plan.producers}.get(name, (True,))
+        least = 0 if others else 1  # something must write
         for fewer in _fewer(getattr(plan, name)):
             if len(fewer) >= least:
                 yield msgspec.structs.replace(plan, **{name: fewer})
