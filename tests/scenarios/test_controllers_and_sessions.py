@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 
 from minikafka.coordination import paths
+from minikafka.errors import ErrorCode
+from minikafka.protocol.control import (
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
+    StopReplicaPartition,
+    StopReplicaRequest,
+)
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.server.apis.control import handle_leader_and_isr, handle_stop_replica
 from minikafka.testing.simulation.simulation import CLIENT
-from tests.scenarios.support import A, B, C, Cluster, D, play
+from minikafka.types import ElectionType
+from tests.scenarios.support import LAG_TIME_MAX_MS, TOPIC, A, B, C, Cluster, D, play
 
 STORE_DELAY_MS = 200
 
@@ -68,6 +79,93 @@ def test_r13_what_a_deposed_controller_has_sent_to_the_store_fails_when_it_arriv
         assert _states_written_by(cluster, D) == 1  # the first one
         assert cluster.session_id(D) != 0
         assert not cluster.broker(D).server.services.controller.is_controller
+
+    play(story)
+
+
+def test_r13_a_controller_elects_no_leader_that_has_left_the_isr_since_it_read_the_state() -> None:
+    """It is asked for the preferred leader, A, and stops after it has read that A is in sync. Then B, who
+    leads, removes A, and commits without it."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=A)
+        cluster.kill(A)
+        await cluster.until_leads(B)
+        await cluster.start(A)
+        await cluster.until_isr(A, B, C)
+        cluster.part(A, B)
+        await cluster.produce(1, at=B, acks=1)
+        await cluster.pause(LAG_TIME_MAX_MS)
+        cluster.delay_to_store(D, STORE_DELAY_MS)
+        asking = asyncio.create_task(_elect_preferred(cluster))
+        await cluster.pause(STORE_DELAY_MS // 2)  # D's question is under way
+        cluster.broker(D).pause()
+        await cluster.until_isr(B, C)
+        await cluster.produce(5, at=B)
+        cluster.broker(D).resume()
+        await asking
+        assert cluster.state.leader == B
+        cluster.join(A, B)
+        await cluster.until_isr(A, B, C)
+        cluster.expect_same_logs(A, B, C)
+
+    play(story)
+
+
+async def _elect_preferred(cluster: Cluster) -> None:
+    body = {
+        "election_type": ElectionType.PREFERRED,
+        "topic_partitions": [{"topic": TOPIC, "partitions": [0]}],
+        "timeout": 5_000,
+    }
+    await cluster.client.request(cluster.broker(D).address, ApiKey.ELECT_LEADERS, body)
+
+
+@pytest.mark.parametrize(
+    ("controller_age", "broker_age", "code"),
+    [(1, 0, ErrorCode.STALE_CONTROLLER_EPOCH), (0, 1, ErrorCode.STALE_BROKER_EPOCH)],
+    ids=["controller", "broker"],
+)
+def test_r13_what_was_meant_for_another_time_is_not_done(
+    controller_age: int, broker_age: int, code: ErrorCode
+) -> None:
+    """KIP-380: C's replica was to be deleted. The request was under way until its controller had a successor,
+    or C had been restarted, and the replica is wanted again."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=A)
+        services = cluster.broker(C).server.services
+        late = StopReplicaRequest(
+            controller_id=D,
+            controller_epoch=services.replica_manager.controller_epoch - controller_age,
+            broker_epoch=services.broker_epoch - broker_age,
+            partitions=(StopReplicaPartition(TOPIC, 0, cluster.state.leader_epoch, delete=True),),
+        )
+        assert (await handle_stop_replica(services, None, late)).error_code == code
+        await cluster.produce(5, at=A)
+        await cluster.until_logs("C: e0[0..9]")
+
+    play(story)
+
+
+def test_r13_a_late_leader_and_isr_does_not_take_the_isr_back() -> None:
+    """A has removed C since the controller sent it. Where A believed it, it would wait for C, who is away,
+    with a version that it cannot change the ISR with."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=A)
+        services, partition = cluster.broker(A).server.services, cluster.partition(A)
+        late = LeaderAndIsrPartition(
+            TOPIC, partition.topic_id, 0, services.replica_manager.controller_epoch, A,
+            cluster.state.leader_epoch, (A, B, C), partition.partition_epoch, (A, B, C),
+        )  # fmt: skip
+        cluster.part(A, C)
+        await cluster.produce(1, at=A, acks=1)
+        await cluster.until_isr(A, B)
+        request = LeaderAndIsrRequest(D, late.controller_epoch, services.broker_epoch, (late,), ())
+        await handle_leader_and_isr(services, None, request)
+        assert set(partition.isr) == {A, B}
+        await cluster.produce(1, at=A)
 
     play(story)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minikafka.testing.simulation.client import make_batch
 from minikafka.testing.simulation.disk import Survival
 from tests.scenarios.support import A, B, C, Cluster, D, E, play
 
@@ -179,3 +180,29 @@ def test_a_story_is_the_same_whenever_it_is_told() -> None:
     traces = [play(two_unclean_elections, replicas=(A, B), unclean=True) for _ in range(2)]
     assert traces[0] == traces[1]
     assert len(traces[0]) > 100
+
+
+def test_what_was_cut_off_is_no_duplicate_when_it_is_sent_again() -> None:
+    """KIP-98: A has a batch that no other has, and cuts it off as a follower. Then it leads, and its
+    producer, which was never answered, sends the batch once more: A must not remember that it has it."""
+
+    async def story(cluster: Cluster) -> None:
+        batches = [
+            make_batch([b"%d" % number], producer_id=7, producer_epoch=0, base_sequence=number)
+            for number in range(2)
+        ]
+        await cluster.produce_batch(batches[0], at=A, acks=-1)
+        await cluster.until_fetch_waits(B, C)
+        cluster.part(A, B, C, D)
+        await cluster.produce_batch(batches[1], at=A, acks=1)
+        cluster.expire(A)
+        await cluster.until_leads(B)
+        cluster.join(A, B, C, D)
+        await cluster.until_isr(A, B, C)
+        await cluster.until_logs("A: e0[0..0] HW 1")
+        cluster.kill(B)
+        await cluster.until_leads(A)
+        assert await cluster.produce_batch(batches[1], at=A, acks=-1) == 1
+        cluster.acked[1] = b"1"
+
+    play(story)

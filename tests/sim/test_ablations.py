@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.sim import ablations
 from tests.sim.ablations import ROOT, Ablation, PatchError, apply, load, names
 from tests.sim.ablations.__main__ import seeds_left, try_ablation
 from tests.sim.ablations.results import (
@@ -50,6 +51,23 @@ def test_a_defect_is_found(name: str) -> None:
     assert result.is_found, result
 
 
+def test_a_story_is_told_when_no_seed_has_failed() -> None:
+    ablation = load("delete-records-beyond-high-watermark")
+    result = try_ablation(ablation, 0, -1)
+    assert result.is_of_a_story and result.scenario in ablation.stories, result
+
+
+def test_a_result_is_of_the_lines_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = load("duplicate-sequence-accepted")
+    text = ablation.path.read_text()
+    monkeypatch.setattr(ablations, "HERE", tmp_path)
+    crcs = []
+    for each in (text, text.replace("append.py", "other.py"), f"More. {text}", text.replace("<=", "<")):
+        ablation.path.write_text(each)
+        crcs.append(patch_crc(ablation))
+    assert crcs[0] == crcs[1] == crcs[2] != crcs[3]
+
+
 def test_a_run_goes_on_where_the_one_before_ended() -> None:
     ablation = load("duplicate-sequence-accepted")
     result = Result(name=ablation.name, patch=patch_crc(ablation), seeds=26)
@@ -79,6 +97,8 @@ def test_results_are_kept(tmp_path: Path) -> None:
         ),
         ("InvariantError: I3: t-0 on broker 1 fell", "I3"),
         ("TimeoutError: not within 30000 ms", "TimeoutError"),
+        ("minikafka.errors.KafkaError: UNKNOWN", "KafkaError"),
+        ("assert 1 == 2", "AssertionError"),
     ],
 )
 def test_a_result_says_what_was_broken(error: str, broken: str) -> None:

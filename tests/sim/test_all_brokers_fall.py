@@ -174,3 +174,25 @@ def test_only_one_machine_has_lost_power_and_its_broker_returns_first() -> None:
         await world.check_that_nothing_is_lost()
 
     Simulation(23).run(scenario)
+
+
+def test_all_return_before_a_controller_has_seen_them_fall() -> None:
+    """Two of them have lost their ends. Each was in the ISR, and must be in sync again before it may lead."""
+
+    async def scenario(simulation: Simulation) -> None:
+        world = World(simulation)
+        await world.start()
+        world.fall()
+        for each in world.others:
+            simulation.network.cut(f"broker-{each}", f"broker-{world.newest}")
+        await asyncio.gather(*(world.brokers[each].start() for each in (*world.others, world.newest)))
+        await until(lambda: world.state(TOPIC).isr == (world.newest,), "the others are out of the ISR")
+        world.brokers[world.newest].kill()
+        await asyncio.sleep(SETTLED_MS / 1000)
+        assert world.state(TOPIC).leader == world.state(OFFSETS).leader == -1
+        for each in world.others:
+            simulation.network.heal(f"broker-{each}", f"broker-{world.newest}")
+        await world.brokers[world.newest].start()
+        await world.check_that_nothing_is_lost()
+
+    Simulation(24).run(scenario)

@@ -20,7 +20,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.scenarios.faults import until
-from minikafka.testing.simulation.simulation import Simulation
+from minikafka.testing.simulation.simulation import STORE, Simulation
 from minikafka.types import BrokerId, PartitionState
 
 TOPIC = "t"
@@ -157,6 +157,46 @@ def test_r13_a_leader_whose_own_value_is_less_than_the_controllers() -> None:
         await story.check_that_it_waits_for(1, b"acked by 1 alone")
 
     Simulation(9).run(scenario)
+
+
+def test_r13_nothing_is_acked_under_a_lower_minimum_before_the_store_knows_who_is_not_eligible() -> None:
+    """What 1 asks of the store is late. Were the record acknowledged before, and 1 gone, 2 would lead."""
+
+    async def scenario(simulation: Simulation) -> None:
+        story = Story(simulation)
+        await story.start()
+        await alone_in_the_isr(story)
+        simulation.network.delay("broker-1", STORE, 500, 500)
+        producing = asyncio.create_task(story.produce(b"acked by 1 alone"))
+        await story.alter(3, ConfigResourceType.TOPIC, TOPIC, "min.insync.replicas", 1)
+        await producing
+        assert story.state().eligible == (), "2 lacks what was acknowledged"
+
+    Simulation(13).run(scenario)
+
+
+def test_r12_a_minimum_that_is_raised_while_a_replica_is_away() -> None:
+    """2 left when 1 was enough, so it is not eligible; and now one is not enough to commit anything."""
+
+    async def scenario(simulation: Simulation) -> None:
+        story = Story(simulation)
+        await story.start()
+        await story.set_topic_min_isr(1)
+        await story.stop(2)
+        await until(lambda: story.state().isr == (1,), "2 is out of the ISR")
+        assert story.state().eligible == ()
+        await story.produce(b"acked by 1 alone")
+        await story.set_topic_min_isr(2)
+        await asyncio.sleep(1)
+        await story.client.produce(TOPIC, 0, make_batch([b"of 1 alone"]), acks=1)
+        await asyncio.sleep(1)
+        assert [value for _, value in await story.client.read_all(TOPIC)] == [b"acked by 1 alone"]
+        await simulation.brokers[2].start()
+        await until(lambda: set(story.state().isr) == {1, 2}, "both are in sync")
+        await asyncio.sleep(1)
+        assert len(await story.client.read_all(TOPIC)) == 2
+
+    Simulation(12).run(scenario)
 
 
 def test_the_eligible_replica_leads_when_the_minimum_has_not_changed() -> None:

@@ -254,15 +254,14 @@ def shrink(
 def _smaller(plan: Plan) -> Iterator[Plan]:
     """Plans with a little less, the most first."""
     for name in ("actions", "steps", "producers", "transactors", "consumers", "members"):
-        least = 1 if name == "producers" and not plan.transactions else 0
+        others = {"producers": plan.transactors, "transactors": plan.producers}.get(name, (True,))
+        least = 0 if others else 1  # something must write
         for fewer in _fewer(getattr(plan, name)):
             if len(fewer) >= least:
                 yield msgspec.structs.replace(plan, **{name: fewer})
     for name, least in (("keys", 0), ("log_dirs", 1), ("is_secured", False), ("racks", 0)):
         if getattr(plan, name) != least:
             yield msgspec.structs.replace(plan, **{name: least})
-    if plan.transactions > 1:
-        yield msgspec.structs.replace(plan, transactions=1)
     for index, step in enumerate(plan.steps):
         for smaller in _smaller_steps(step):
             steps = (*plan.steps[:index], smaller, *plan.steps[index + 1 :])

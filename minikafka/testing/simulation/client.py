@@ -39,6 +39,8 @@ TRANSACTIONAL_PRODUCE_VERSION = FETCH_VERSION = 12
 OFFSETS_VERSION, TRANSACTIONAL_OFFSETS_VERSION = 9, 5
 """Likewise, of OffsetCommit and OffsetFetch, and of TxnOffsetCommit."""
 FETCH_BYTES_MAX = 1 << 20
+OF_GROUPS, OF_TRANSACTIONS = 0, 1
+"""Coordinators, ``FindCoordinatorRequest.CoordinatorType``."""
 
 PASSING = frozenset(
     {
@@ -182,6 +184,20 @@ class SimulatedClient:
                     return self._brokers[others[0] if others else each.leader_id]
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
 
+    async def find_coordinator(self, key: str, kind: int = OF_GROUPS) -> Address:
+        """The broker that coordinates a group or a transactional id, as one broker after the other says.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE. BrokerUnavailable.
+        """
+        metadata = await self.metadata([])
+        broker = metadata.brokers[self._turn % len(metadata.brokers)]
+        wanted = {"key_type": kind, "coordinator_keys": [key], "key": key}
+        answer = await self.request((broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted)
+        (found,) = answer.coordinators
+        check(found.error_code)
+        return found.host, found.port
+
     async def create_topic(
         self,
         topic: str,
@@ -231,6 +247,36 @@ class SimulatedClient:
             except (KafkaError, BrokerUnavailable) as error:
                 await pause_or_raise(error, deadline)
                 is_retry = True
+
+    # Positions of groups
+
+    async def fetch_positions(
+        self,
+        coordinator: Address,
+        group: str,
+        topic: str,
+        partitions: Sequence[int],
+        *,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> dict[int, int]:
+        """What the group has committed, when no transaction may still change it; -1: nothing.
+
+        Raises:
+            KafkaError: of the group or of a partition. BrokerUnavailable.
+        """
+        wanted = {
+            "group_id": group, "member_id": member_id, "member_epoch": member_epoch,
+            "topics": [{"name": topic, "partition_indexes": list(partitions)}],
+        }  # fmt: skip
+        body = {"groups": [wanted], "require_stable": True}
+        answer = await self.request(coordinator, ApiKey.OFFSET_FETCH, body, version=OFFSETS_VERSION)
+        (of_group,) = answer.groups
+        check(of_group.error_code)
+        found = of_group.topics[0].partitions
+        for each in found:
+            check(each.error_code)
+        return {each.partition_index: each.committed_offset for each in found}
 
     # Records
 
@@ -499,6 +545,19 @@ def visible(answer: Any, offset: int) -> tuple[list[Record], int]:
             batch = memoryview(data)[position : position + header.size]
             found += [each for each in iterate_records(batch) if each.offset >= offset]
     return found, next_offset
+
+
+def positions_body(positions: Mapping[int, int]) -> list[dict[str, Any]]:
+    """The partitions of a commit, each with where its group reads on."""
+    return [
+        {
+            "partition_index": partition,
+            "committed_offset": offset,
+            "committed_leader_epoch": -1,
+            "committed_metadata": None,
+        }
+        for partition, offset in positions.items()
+    ]
 
 
 def check(code: int, message: str | None = None) -> None:

@@ -5,8 +5,12 @@ for:
 
     Scenarios: faults, transactions
 
-then a unified diff against the repository's root, in as few lines as show the defect. ``git apply`` takes it
-or the run fails: a patch that no longer fits the code is mended, not skipped.
+    Stories: tests/scenarios/test_isr.py::test_r11_a_broker_that_came_back_empty
+
+(stories are tests that tell one precise course of events, for what dice bring about too seldom; they are
+played when no seed has failed), then a unified diff against the repository's root, in as few lines as show
+the defect. ``git apply`` takes it or the run fails: a patch that no longer fits the code is mended, not
+skipped.
 
 ``python -m tests.sim.ablations`` tries them, each in a copy of the package (``__main__``, ``trial``), and
 keeps what became of them (``results``).
@@ -22,8 +26,8 @@ from typing import Final, NamedTuple
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[2]
-COPIED: Final = ("minikafka", "tests/sim")
-"""What a run of a scenario needs."""
+COPIED: Final = ("minikafka", "tests/scenarios", "tests/sim", "tests/support", "tests/unit", "pyproject.toml")
+"""What a run of a scenario needs, and of a story."""
 
 SCENARIOS: Final = ("faults", "reassignments", "transactions", "swarm")
 """Of ``minikafka.testing.simulation.scenarios.catalogue``."""
@@ -39,6 +43,8 @@ class Ablation(NamedTuple):
     name: str
     story: str
     scenarios: tuple[str, ...]
+    stories: tuple[str, ...]
+    """Node ids of pytest."""
     files: tuple[str, ...]
     """What it changes, from the repository's root."""
 
@@ -55,12 +61,16 @@ def load(name: str) -> Ablation:
     head, _, patch = path.read_text().partition("\n--- ")
     story, *fields = [" ".join(paragraph.split()) for paragraph in head.strip().split("\n\n")]
     told = {name: text for name, _, text in (field.partition(": ") for field in fields)}
-    scenarios = tuple(each.strip() for each in told.pop("Scenarios", "").split(",") if each.strip())
+    scenarios, stories = (_listed(told.pop(field, "")) for field in ("Scenarios", "Stories"))
     unknown = sorted({*told, *(set(scenarios) - set(SCENARIOS))})
     if not scenarios or unknown:
         raise PatchError(f"{path}: Scenarios must be some of {', '.join(SCENARIOS)}; also found: {unknown}")
     files = [line.removeprefix("+++ b/").strip() for line in patch.splitlines() if line.startswith("+++ b/")]
-    return Ablation(name, story, scenarios, tuple(files))
+    return Ablation(name, story, scenarios, stories, tuple(files))
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
 def names() -> list[str]:
@@ -70,7 +80,10 @@ def names() -> list[str]:
 def copy_of_package(directory: Path) -> None:
     """Copy what scenarios need into ``directory``, with the compiled modules that there are."""
     for part in COPIED:
-        shutil.copytree(ROOT / part, directory / part)
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, directory / part)
+        else:
+            shutil.copy(ROOT / part, directory / part)
 
 
 def apply(ablation: Ablation, directory: Path) -> None:

@@ -18,6 +18,7 @@ from minikafka.testing.history.checker import PERMITTED
 from tests.sim.ablations import HERE, Ablation
 
 FILE: Final = HERE / "results.jsonl"
+_HEADERS: Final = ("--- ", "+++ ")
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,20 +26,28 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     patch: int
-    """The file's CRC."""
+    """The CRC of the lines that the patch changes, and of those around them."""
     seeds: int
-    """How many of each scenario were tried, from 0 on; the last one failed, if it was found."""
+    """How many of each scenario were tried, from 0 on; the last one failed, if a scenario has found it."""
     scenario: str = ""
-    """In which it was found; empty: it survived."""
+    """In which it was found, or the story, of pytest; empty: it survived."""
     error: str = ""
 
     @property
     def is_found(self) -> bool:
         return bool(self.scenario)
 
+    @property
+    def is_of_a_story(self) -> bool:
+        """No seed of ``seeds`` has found it."""
+        return "::" in self.scenario
+
 
 def patch_crc(ablation: Ablation) -> int:
-    return zlib.crc32(ablation.path.read_bytes())
+    """Of what it does: neither its text nor the file that the lines are in today make it another patch."""
+    _, _, patch = ablation.path.read_text().partition("\n--- ")
+    lines = [line for line in patch.splitlines() if line[:1] in (" ", "+", "-") and line[:4] not in _HEADERS]
+    return zlib.crc32("\n".join(lines).encode())
 
 
 def read_results(path: Path = FILE) -> dict[str, Result]:
@@ -61,4 +70,7 @@ def what_was_broken(result: Result) -> str:
     if seen is not None:
         return ", ".join(sorted({*re.findall(r"× ([a-z ]*[a-z])", seen.group(1))} - PERMITTED))
     invariant = re.search(r"\bI\d+\b", result.error)
-    return invariant.group() if invariant else result.error.partition(":")[0]
+    if invariant is not None:
+        return invariant.group()
+    error = result.error.partition(":")[0].rpartition(".")[2]
+    return "AssertionError" if error.startswith("assert ") else error

@@ -33,7 +33,7 @@ def main() -> None:
             except BaseException as error:  # noqa: BLE001 whatever it is, it is what was looked for
                 print(" | ".join(f"{type(error).__name__}: {error}".splitlines()[:2]), flush=True)
                 return
-            if acked < ACKED_MIN:
+            if acked < ACKED_MIN and scenario != "swarm":  # in which nothing may be waited for with acks=all
                 print(f"only {acked} were acknowledged", flush=True)
                 return
     print("survived", flush=True)

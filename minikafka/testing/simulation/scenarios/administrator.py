@@ -343,10 +343,10 @@ class Administrator:
         return int(found.error_code)
 
     async def _delete_records(self, action: Action) -> int:
-        """Up to a share of what is committed."""
+        """Up to a share of what is committed, or more, which is refused."""
         start = await self._client.log_start(action.topic, action.partition)
         end = await self._client.log_end(action.topic, action.partition)
-        offset = start + (end - start) * action.number // 100
+        offset = start + (end - start) * min(action.number, 100) // 100 + max(0, action.number - 100)
         partition = {"partition_index": action.partition, "offset": offset}
         body = {"topics": [{"name": action.topic, "partitions": [partition]}], "timeout": REQUEST_TIMEOUT_MS}
         leader = await self._client.leader(action.topic, action.partition)

@@ -25,17 +25,15 @@ from minikafka.testing.simulation.scenarios.administrator import (
     until_moved,
 )
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, ClusterRun
-from minikafka.testing.simulation.scenarios.faults import carry_out, draw_steps
+from minikafka.testing.simulation.scenarios.faults import FETCH_BYTES, carry_out, draw_steps
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Consumer, Plan, Producer
 from minikafka.testing.simulation.scenarios.swarm import TIMEOUTS_MS, SwarmRun, draw_swarm
 from minikafka.testing.simulation.scenarios.transactions import CONFIG as TRANSACTIONS_CONFIG
-from minikafka.testing.simulation.scenarios.transactions import TransactionRun
+from minikafka.testing.simulation.scenarios.transactions import TransactionRun, draw_transactor
 from minikafka.testing.simulation.simulation import Simulation
 
 PARTITIONS = 2
 REPLICAS = 3
-FETCH_BYTES = (300, 1 << 20)
-"""``replica.fetch.max.bytes``: with a few records at a time a follower is behind for a while."""
 TIME_LIMIT_MS = 600_000
 """Ten times what a plan takes, so that one that waits for ever ends soon."""
 
@@ -91,8 +89,8 @@ def _draw_transactions(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 4)
     return Plan(
         scenario="transactions", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config={**_draw_config(seed), **TRANSACTIONS_CONFIG}, transactions=2,
-        consumers=(Consumer(read_committed=True),),
+        config={**_draw_config(seed), **TRANSACTIONS_CONFIG},
+        transactors=tuple(draw_transactor(rng) for _ in range(2)), consumers=(Consumer(read_committed=True),),
         steps=draw_steps(rng, brokers),
     )  # fmt: skip
 

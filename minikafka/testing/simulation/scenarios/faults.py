@@ -26,17 +26,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.batch import iterate_headers
+from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.disk import DirectoryNode, FileNode, failing
 from minikafka.testing.simulation.ensemble import LATE_EXPIRY_MS
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.loop import DISK_DELAY_MS, HostDiedError
-from minikafka.testing.simulation.scenarios.plan import TOPIC, Fault, FaultKind, Step
+from minikafka.testing.simulation.scenarios.plan import TOPIC, Fault, FaultKind, Role, Step
 from minikafka.testing.simulation.simulation import STORE, SimulatedBroker
 from minikafka.testing.simulation.transport import DELAY_MS
 from minikafka.types import TopicPartition
@@ -191,6 +194,8 @@ def _directories(broker: SimulatedBroker) -> list[tuple[int, DirectoryNode]]:
     return found
 
 
+FETCH_BYTES = (300, 1 << 20)
+"""``replica.fetch.max.bytes``: with a few records at a time a follower is behind for a while."""
 STEPS = 4
 FAULT_MS = (50, 9_000)
 """Up to longer than a session, so that some faults are and some are not noticed as a death."""
@@ -198,8 +203,23 @@ CUT_MS = (3_000, 14_000)
 """Most are long enough for another leader."""
 RETURN_MS = (20, 3_000)
 """Between two brokers that return after all have fallen, or are restarted in turn."""
+LATE_RETURN_MS = (6_500, 8_000)
+"""A session of each of the others ends before the next one is back."""
+AIMED_SHARE = 0.3
+LATER_MS = (300, 6_000)
+"""When a fault that overlaps another one begins."""
+SLOW_BEFORE_POWER_OFF_MS = 1_500
+"""Less than the shortest lag: what was acknowledged is still on other machines."""
+LINK_DELAYS_MS = (300, 300, 4_000)
+STORE_DELAYS_MS = (900, 900, 4_000)
+"""The most. Some reach a broker that is another one by then: paused, deposed, restarted."""
 DRIFT_STEP_MS = 100
 POLL_MS = 5
+_LED_BY = {
+    Role.LEADER: TOPIC,
+    Role.TRANSACTION_COORDINATOR: TRANSACTION_STATE_TOPIC,
+    Role.GROUP_COORDINATOR: GROUP_METADATA_TOPIC,
+}
 """A follower fetches the first record of an epoch some milliseconds after the election."""
 
 OTHER_CONFIG: dict[str, tuple[Property, ...]] = {
@@ -212,10 +232,15 @@ OTHER_CONFIG: dict[str, tuple[Property, ...]] = {
 }
 """What a rolling restart may change."""
 
-_OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH)
+_OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
+_UNAIMED = (
+    FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART, FaultKind.LATE_EXPIRY,
+    FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.BIT_ROT,
+)  # fmt: skip
 _OTHERS = (
     FaultKind.KILL, FaultKind.PAUSE, FaultKind.ISOLATE, FaultKind.CUT_FROM_BROKERS, FaultKind.ONE_WAY,
-    FaultKind.WITHOUT_STORE, FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART, FaultKind.DROP_CONNECTIONS,
+    FaultKind.WITHOUT_STORE, FaultKind.SLOW_STORE, FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART,
+    FaultKind.DROP_CONNECTIONS,
 )  # fmt: skip
 
 
@@ -229,20 +254,34 @@ def draw_steps(rng: random.Random, brokers: Sequence[int]) -> tuple[Step, ...]:
             faults = [draw_fault(rng, brokers, rng.choice(_OF_POWER), rng.choice(brokers))]
         else:
             victims = rng.sample(brokers, rng.choice((1, 1, 1, 2)))
-            faults = [draw_fault(rng, brokers, rng.choice(_OTHERS), victim) for victim in victims]
+            faults = overlapping(
+                rng, [draw_fault(rng, brokers, rng.choice(_OTHERS), victim) for victim in victims]
+            )
         steps.append(Step(after_ms=after_ms, faults=tuple(faults), when_whole=when_whole))
     return tuple(steps)
+
+
+def overlapping(rng: random.Random, faults: Sequence[Fault]) -> list[Fault]:
+    """The first begins at once, some of the others while it lasts."""
+    return [
+        msgspec.structs.replace(fault, after_ms=rng.randint(*LATER_MS) if index and rng.random() < 0.4 else 0)
+        for index, fault in enumerate(faults)
+    ]
 
 
 def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, victim: int) -> Fault:
     """One fault of ``kind``. Links need a second broker."""
     other = amount = 0
+    aim = rng.choice(tuple(Role)) if kind not in _UNAIMED and rng.random() < AIMED_SHARE else None
     order: tuple[int, ...] = ()
     config: dict[str, Property] = {}
     least_ms, most_ms = CUT_MS if kind is FaultKind.CUT_FROM_BROKERS else FAULT_MS
     match kind:
         case FaultKind.ONE_WAY | FaultKind.SLOW_LINK | FaultKind.FLAPPING_LINK:
             other = rng.choice([each for each in brokers if each != victim])
+            amount = rng.choice(LINK_DELAYS_MS)
+        case FaultKind.SLOW_STORE:
+            amount = rng.choice(STORE_DELAYS_MS)
         case FaultKind.CLOCK_JUMP:
             amount = rng.choice((-1, 1)) * rng.choice((50, 3_000, 3_600_000))
         case FaultKind.CLOCK_DRIFT:
@@ -253,13 +292,15 @@ def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, vict
             amount = rng.randrange(1 << 16)
         case FaultKind.KILL_ALL | FaultKind.POWER_OFF_ALL | FaultKind.ROLLING_RESTART:
             victim, order = 0, tuple(rng.sample(brokers, len(brokers)))
-            least_ms, most_ms = RETURN_MS
+            least_ms, most_ms = RETURN_MS if rng.random() < 0.7 else LATE_RETURN_MS
             if kind is FaultKind.ROLLING_RESTART:
                 config = {
                     name: rng.choice(values) for name, values in OTHER_CONFIG.items() if rng.random() < 0.5
                 }
         case FaultKind.SLOW_DISK:
             amount = rng.choice((20, 200, 1500))
+        case FaultKind.POWER_OFF_IN_FLUSH:
+            amount = rng.choice((200, 1500))
         case FaultKind.WRITE_ERROR | FaultKind.READ_ERROR | FaultKind.DISK_FULL:
             amount = rng.randint(0, 30)
         case FaultKind.POWER_OFF_IN_NEW_EPOCH:
@@ -267,8 +308,8 @@ def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, vict
         case _:
             pass
     return Fault(
-        kind=kind, victim=victim, other=other, lasts_ms=rng.randint(least_ms, most_ms), amount=amount,
-        order=order, config=config,
+        kind=kind, victim=victim, aim=aim, other=other, lasts_ms=rng.randint(least_ms, most_ms),
+        amount=amount, order=order, config=config,
     )  # fmt: skip
 
 
@@ -283,12 +324,37 @@ async def carry_out(run: ClusterRun, steps: Sequence[Step]) -> None:
 
 async def _do(run: ClusterRun, fault: Fault) -> None:
     """One at a time for each broker, where several lists of steps are under way."""
+    await asyncio.sleep(fault.after_ms / 1000)
+    fault = _aimed(run, fault)
     async with AsyncExitStack() as locks:
         for node_id in run.brokers:
             if fault.victim in (0, node_id):
                 await locks.enter_async_context(run.at_broker[node_id])
         run.faults_done[fault.kind] += 1
         await CARRY_OUT[fault.kind](run, fault)
+
+
+def _aimed(run: ClusterRun, fault: Fault) -> Fault:
+    """At the broker that has the role now; the other end of its link is another one."""
+    victim = None if fault.aim is None else _broker_in(run, fault.aim)
+    if victim is None or victim == fault.victim:
+        return fault
+    other = fault.victim if fault.other == victim else fault.other
+    return msgspec.structs.replace(fault, victim=victim, other=other)
+
+
+def _broker_in(run: ClusterRun, role: Role) -> int | None:
+    """As the store has it. None: no broker that runs here."""
+    try:
+        if role is Role.CONTROLLER:
+            found = paths.decode_controller(run.simulation.store.tree.get(paths.CONTROLLER).data).broker_id
+        else:
+            at = TopicPartition(_LED_BY[role], 0)
+            data = run.simulation.store.tree.get(paths.partition_state_path(*at)).data
+            found = paths.decode_partition_state(*at, data).leader
+    except NoNodeError:
+        return None
+    return found if found in run.simulation.brokers else None
 
 
 async def _pass(fault: Fault) -> None:
@@ -308,6 +374,17 @@ async def _power_off(run: ClusterRun, fault: Fault) -> None:
     broker.power_off()
     await _pass(fault)
     await broker.start()
+
+
+async def _power_off_in_flush(run: ClusterRun, fault: Fault) -> None:
+    """Where segments are closed all the time, one is being synced when the disk is slow."""
+    host = run.simulation.brokers[fault.victim].host
+    host.disk_delay_ms = (fault.amount / 10, fault.amount)
+    await asyncio.sleep(min(fault.lasts_ms, SLOW_BEFORE_POWER_OFF_MS) / 1000)
+    run.simulation.brokers[fault.victim].power_off()
+    host.disk_delay_ms = DISK_DELAY_MS
+    await _pass(fault)
+    await run.simulation.brokers[fault.victim].start()
 
 
 async def _power_off_in_new_epoch(run: ClusterRun, fault: Fault) -> None:
@@ -409,8 +486,8 @@ async def _without_store(run: ClusterRun, fault: Fault) -> None:
 
 async def _slow_store(run: ClusterRun, fault: Fault) -> None:
     network, name = run.simulation.network, f"broker-{fault.victim}"
-    network.delay(name, STORE, 50, 900)
-    network.delay(STORE, name, 50, 900)
+    network.delay(name, STORE, 50, fault.amount)
+    network.delay(STORE, name, 50, fault.amount)
     await _pass(fault)
     network.delay(name, STORE, *DELAY_MS)
     network.delay(STORE, name, *DELAY_MS)
@@ -418,7 +495,7 @@ async def _slow_store(run: ClusterRun, fault: Fault) -> None:
 
 async def _slow_link(run: ClusterRun, fault: Fault) -> None:
     network, ends = run.simulation.network, (f"broker-{fault.victim}", f"broker-{fault.other}")
-    network.delay(*ends, 5, 300)
+    network.delay(*ends, 5, fault.amount)
     await _pass(fault)
     network.delay(*ends, *DELAY_MS)
 
@@ -497,6 +574,7 @@ CARRY_OUT: dict[FaultKind, Callable[[ClusterRun, Fault], Awaitable[None]]] = {
     FaultKind.DROP_CONNECTIONS: _drop_connections,
     FaultKind.POWER_OFF: _power_off,
     FaultKind.POWER_OFF_IN_NEW_EPOCH: _power_off_in_new_epoch,
+    FaultKind.POWER_OFF_IN_FLUSH: _power_off_in_flush,
     FaultKind.READ_ERROR: _disk_fails("read", errno.EIO),
     FaultKind.WRITE_ERROR: _disk_fails("write", errno.EIO),
     FaultKind.DISK_FULL: _disk_fails("write", errno.ENOSPC),

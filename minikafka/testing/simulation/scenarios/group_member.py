@@ -1,4 +1,6 @@
-"""``GroupMember``: a consumer of a classic group, step by step, and what must hold for a group.
+"""``AnyMember``: what consumers of both kinds of groups do; and what must hold for a group.
+
+``GroupMember``: a consumer of a classic group, step by step.
 
 Kafka's client: ``ConsumerCoordinator``. Members join, are given partitions by the first of them, read from
 what is committed, commit, and join again whenever the coordinator says so. Checked (I13): in a generation a
@@ -15,7 +17,9 @@ Checked (I13): in an epoch a partition has one owner, and what was committed wit
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 import msgspec
@@ -26,7 +30,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.broker import Property
 from minikafka.testing.history.operations import Kind, Partition, Record
 from minikafka.testing.history.recorder import REFUSED, TRIES_MAX, Reader
-from minikafka.testing.simulation.client import OFFSETS_VERSION, SimulatedClient, check
+from minikafka.testing.simulation.client import OFFSETS_VERSION, SimulatedClient, check, positions_body
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Member
 
 if TYPE_CHECKING:
@@ -103,35 +107,50 @@ class GroupOffsets:
         )
 
 
-class GroupMember:
-    """One member, until the run stops."""
+class AnyMember(ABC):
+    """What members of both protocols do: ask the coordinator, commit, read on from what is committed."""
 
-    def __init__(self, run: SwarmRun, number: int, plan: Member) -> None:
+    group: ClassVar[str]
+    pause_ms: ClassVar[int]
+
+    def __init__(self, run: SwarmRun, name: str, instance_id: str | None, offsets: GroupOffsets) -> None:
         self._run = run
-        self._instance_id = f"instance-{number}" if plan.is_static else None
-        self._name = f"member-{number}"
-        self._rng = run.simulation.rng(self._name)
-        self._client = SimulatedClient(run.addresses, client_id=self._name)
+        self._offsets = offsets
+        self._name = name
+        self._rng = run.simulation.rng(name)
+        self._client = SimulatedClient(run.addresses, client_id=name)
         self._coordinator: tuple[str, int] | None = None
+        self._instance_id = instance_id
         self._id = ""
-        self._generation = -1
         self._readers: dict[int, Reader] = {}
 
     async def work(self) -> None:
-        """Raises KafkaError: an answer that no group gives; AssertionError."""
+        """Until the run stops. Raises KafkaError: an answer that no group gives; AssertionError."""
         while not self._run.is_stopping:
             try:
-                await self._join()
-                await self._read()
+                await self._live()
             except BrokerUnavailable:
                 self._coordinator = None
             except KafkaError as error:
-                if error.code not in AGAIN:
-                    raise
-                if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
-                    self._id = ""
-                self._coordinator = None
-            await asyncio.sleep(PAUSE_MS / 1000)
+                self._understand(error)
+            await asyncio.sleep(self.pause_ms / 1000)
+
+    @abstractmethod
+    async def _live(self) -> None:
+        """For a while. Raises KafkaError, BrokerUnavailable, AssertionError."""
+
+    @abstractmethod
+    def _understand(self, error: KafkaError) -> None:
+        """What it means for this member. Raises KafkaError: it is none that passes."""
+
+    @property
+    @abstractmethod
+    def _epoch_or_generation(self) -> int: ...
+
+    @property
+    def _asks_as_a_member(self) -> bool:
+        """When it asks for positions; where not, it is answered whatever it is."""
+        return False
 
     async def look(self) -> None:
         """Be told where the group is, without joining it. Raises KafkaError, BrokerUnavailable,
@@ -146,18 +165,107 @@ class GroupMember:
                 if tries == TRIES_MAX or (isinstance(error, KafkaError) and error.code not in AGAIN):
                     raise
                 self._coordinator = None
-                await asyncio.sleep(PAUSE_MS / 1000)
+                await asyncio.sleep(self.pause_ms / 1000)
+
+    async def _find_coordinator(self) -> tuple[str, int]:
+        if self._coordinator is None:
+            self._coordinator = await self._client.find_coordinator(self.group)
+        return self._coordinator
 
     async def _ask(self, key: ApiKey, body: dict[str, Any], **options: Any) -> Any:
-        if self._coordinator is None:
-            metadata = await self._client.metadata([])
-            broker = self._rng.choice(metadata.brokers)
-            wanted = {"key_type": 0, "coordinator_keys": [GROUP], "key": GROUP}
-            answer = await self._client.request((broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted)
-            (found,) = answer.coordinators
-            check(found.error_code)
-            self._coordinator = (found.host, found.port)
-        return await self._client.request(self._coordinator, key, body, **options)
+        return await self._client.request(await self._find_coordinator(), key, body, **options)
+
+    def _owns(self, partitions: Iterable[int]) -> None:
+        """It is told so. Raises AssertionError."""
+        for partition in partitions:
+            self._offsets.owned(self._epoch_or_generation, partition, self._instance_id or self._id)
+
+    async def _begin_at_what_is_committed(self, partitions: list[int]) -> dict[int, Reader]:
+        """Raises KafkaError, BrokerUnavailable, AssertionError."""
+        positions = await self._committed(partitions)
+        recorder = self._run.recorder
+        recorder.seek(self._name, [Partition(TOPIC, partition) for partition in positions])
+        return {
+            partition: recorder.reader(
+                self._name, self._client, TOPIC, partition, position=position, group=self.group
+            )
+            for partition, position in positions.items()
+        }
+
+    async def _committed(self, partitions: list[int]) -> dict[int, int]:
+        """Where to begin. Raises KafkaError, BrokerUnavailable, AssertionError."""
+        if not partitions:
+            return {}
+        least = {partition: self._offsets.least(partition) for partition in partitions}
+        is_member = self._asks_as_a_member
+        async with self._run.recorder.operation(self._name, Kind.FETCH_COMMITTED, group=self.group) as told:
+            found = await self._client.fetch_positions(
+                await self._find_coordinator(), self.group, TOPIC, partitions,
+                member_id=self._id if is_member else None,
+                member_epoch=self._epoch_or_generation if is_member else -1,
+            )  # fmt: skip
+            told.records = tuple(Record(TOPIC, partition, offset) for partition, offset in found.items())
+        positions = {partition: max(offset, 0) for partition, offset in found.items()}
+        for partition, offset in positions.items():
+            assert offset >= least[partition], (
+                f"I13: {self.group} had committed {least[partition]} of partition {partition}, and "
+                f"{self._name} is told {offset}"
+            )
+            self._offsets.told(partition, offset)
+        return positions
+
+    @staticmethod
+    def _positions(readers: dict[int, Reader]) -> dict[int, int]:
+        return {partition: reader.position for partition, reader in readers.items()}
+
+    async def _commit(self, positions: dict[int, int]) -> None:
+        """Raises KafkaError, BrokerUnavailable."""
+        if not positions:
+            return
+        body = {
+            "group_id": self.group,
+            "generation_id_or_member_epoch": self._epoch_or_generation,
+            "member_id": self._id,
+            "group_instance_id": self._instance_id,
+            "topics": [{"name": TOPIC, "partitions": positions_body(positions)}],
+        }
+        for partition, offset in positions.items():
+            self._offsets.asked(partition, offset)
+        records = tuple(Record(TOPIC, partition, offset) for partition, offset in positions.items())
+        async with self._run.recorder.operation(self._name, Kind.COMMIT, records=records, group=self.group):
+            answer = await self._ask(ApiKey.OFFSET_COMMIT, body, version=OFFSETS_VERSION)
+            codes = {each.partition_index: ErrorCode(each.error_code) for each in answer.topics[0].partitions}
+            for partition, offset in positions.items():
+                code = codes[partition]
+                if code is ErrorCode.NONE or code in REFUSED:
+                    self._offsets.answered(partition, offset, is_committed=code is ErrorCode.NONE)
+            for code in codes.values():
+                check(code)
+
+
+class GroupMember(AnyMember):
+    """One member of a classic group."""
+
+    group, pause_ms = GROUP, PAUSE_MS
+
+    def __init__(self, run: SwarmRun, number: int, plan: Member, offsets: GroupOffsets) -> None:
+        super().__init__(run, f"member-{number}", f"instance-{number}" if plan.is_static else None, offsets)
+        self._generation = -1
+
+    @property
+    def _epoch_or_generation(self) -> int:
+        return self._generation
+
+    async def _live(self) -> None:
+        await self._join()
+        await self._read()
+
+    def _understand(self, error: KafkaError) -> None:
+        if error.code not in AGAIN:
+            raise error
+        if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._id = ""
+        self._coordinator = None
 
     async def _join(self) -> None:
         """Raises KafkaError, BrokerUnavailable."""
@@ -197,16 +305,8 @@ class GroupMember:
         )
         check(synced.error_code)
         mine = msgspec.json.decode(bytes(synced.assignment), type=list[int]) if synced.assignment else []
-        for partition in mine:
-            self._run.group.owned(self._generation, partition, self._instance_id or self._id)
-        positions = await self._committed(mine)
-        self._run.recorder.seek(self._name, [Partition(TOPIC, partition) for partition in mine])
-        self._readers = {
-            partition: self._run.recorder.reader(
-                self._name, self._client, TOPIC, partition, position=position, group=GROUP
-            )
-            for partition, position in positions.items()
-        }
+        self._owns(mine)
+        self._readers = await self._begin_at_what_is_committed(mine)
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -215,33 +315,6 @@ class GroupMember:
             "member_id": self._id,
             "group_instance_id": self._instance_id,
         }
-
-    async def _committed(self, partitions: list[int]) -> dict[int, int]:
-        """Where to begin. Raises KafkaError, BrokerUnavailable, AssertionError."""
-        if not partitions:
-            return {}
-        least = {partition: self._run.group.least(partition) for partition in partitions}
-        topics = [{"name": TOPIC, "partition_indexes": partitions}]
-        wanted = {"group_id": GROUP, "member_id": None, "member_epoch": -1, "topics": topics}
-        async with self._run.recorder.operation(self._name, Kind.FETCH_COMMITTED, group=GROUP) as told:
-            body = {"groups": [wanted], "require_stable": True}
-            answer = await self._ask(ApiKey.OFFSET_FETCH, body, version=OFFSETS_VERSION)
-            (of_group,) = answer.groups
-            check(of_group.error_code)
-            found = of_group.topics[0].partitions
-            for each in found:
-                check(each.error_code)
-            told.records = tuple(Record(TOPIC, each.partition_index, each.committed_offset) for each in found)
-        positions = {}
-        for each in found:
-            offset, partition = max(each.committed_offset, 0), each.partition_index
-            assert offset >= least[partition], (
-                f"I13: {GROUP} had committed {least[partition]} of partition {partition}, and is told "
-                f"{each.committed_offset}"
-            )
-            self._run.group.told(partition, offset)
-            positions[partition] = offset
-        return positions
 
     async def _read(self) -> None:
         """Until the group is balanced again. Raises KafkaError, BrokerUnavailable, AssertionError."""
@@ -255,7 +328,7 @@ class GroupMember:
                         raise
                 self._run.read_by_group.add((GROUP, partition))
             if self._rng.random() < COMMIT_SHARE:
-                await self._commit()
+                await self._commit(self._positions(self._readers))
             check((await self._ask(ApiKey.HEARTBEAT, self._identity())).error_code)
             if self._rng.random() < LEAVE_SHARE:
                 self._id = ""
@@ -263,36 +336,6 @@ class GroupMember:
                     await asyncio.sleep(self._rng.randint(*AWAY_MS) / 1000)
                 return
             await asyncio.sleep(PAUSE_MS / 1000)
-
-    async def _commit(self) -> None:
-        group = self._run.group
-        committed = {partition: reader.position for partition, reader in self._readers.items()}
-        if not committed:
-            return
-        partitions = [
-            {
-                "partition_index": partition,
-                "committed_offset": offset,
-                "committed_leader_epoch": -1,
-                "committed_metadata": None,
-            }
-            for partition, offset in committed.items()
-        ]
-        identity = self._identity()
-        identity["generation_id_or_member_epoch"] = identity.pop("generation_id")
-        body = {**identity, "topics": [{"name": TOPIC, "partitions": partitions}]}
-        for partition, offset in committed.items():
-            group.asked(partition, offset)
-        records = tuple(Record(TOPIC, partition, offset) for partition, offset in committed.items())
-        async with self._run.recorder.operation(self._name, Kind.COMMIT, records=records, group=GROUP):
-            answer = await self._ask(ApiKey.OFFSET_COMMIT, body, version=OFFSETS_VERSION)
-            codes = {each.partition_index: ErrorCode(each.error_code) for each in answer.topics[0].partitions}
-            for partition, offset in committed.items():
-                code = codes[partition]
-                if code is ErrorCode.NONE or code in REFUSED:
-                    group.answered(partition, offset, is_committed=code is ErrorCode.NONE)
-            for code in codes.values():
-                check(code)
 
 
 CONSUMER_GROUP = "consumer-group"
@@ -306,7 +349,6 @@ CONSUMER_GROUP_CONFIG: dict[str, Property] = {
 }
 """As short as a classic session here."""
 CONSUMER_PAUSE_MS = 250
-"""After how many of its rounds a member commits."""
 CONSUMER_LEAVE_SHARE = 0.02
 """After how many it goes, half of the times without a word."""
 JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
@@ -324,20 +366,16 @@ _STALE = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
 """The next heartbeat brings the epoch."""
 
 
-class ConsumerGroupMember:
-    """One member, until the run stops."""
+class ConsumerGroupMember(AnyMember):
+    """One member of a group of the next generation."""
+
+    group, pause_ms = CONSUMER_GROUP, CONSUMER_PAUSE_MS
 
     def __init__(self, run: SwarmRun, number: int, plan: Member, offsets: GroupOffsets) -> None:
-        self._run = run
-        self._offsets = offsets
-        self._name = f"consumer-member-{number}"
-        self._rng = run.simulation.rng(self._name)
-        self._client = SimulatedClient(run.addresses, client_id=self._name)
-        self._coordinator: tuple[str, int] | None = None
-        self._instance_id = f"instance-{number}" if plan.is_static else None
+        instance_id = f"instance-{number}" if plan.is_static else None
+        super().__init__(run, f"consumer-member-{number}", instance_id, offsets)
         self._id = self._new_id()
         self._epoch = JOIN_EPOCH
-        self._readers: dict[int, Reader] = {}
         self._told: set[int] | None = None
         """What it has said that it owns, and was heard to say."""
         self._heard_s = 0.0
@@ -346,43 +384,27 @@ class ConsumerGroupMember:
     def _new_id(self) -> str:
         return str(UUID(int=self._rng.getrandbits(128), version=4))
 
-    async def work(self) -> None:
-        """Raises KafkaError: an answer that no group gives; AssertionError."""
-        while not self._run.is_stopping:
-            try:
-                await self._round()
-            except BrokerUnavailable:
-                self._coordinator = None
-            except KafkaError as error:
-                if error.code in _FENCED:
-                    self._forget()
-                elif error.code not in AGAIN and error.code not in _STALE:
-                    raise
-                else:
-                    self._coordinator = None
-            await asyncio.sleep(CONSUMER_PAUSE_MS / 1000)
+    @property
+    def _epoch_or_generation(self) -> int:
+        return self._epoch
 
-    async def look(self) -> None:
-        """Be told where the group is, without joining it. Raises KafkaError, BrokerUnavailable,
-        AssertionError."""
-        tries = 0
-        while True:
-            try:
-                await self._committed(list(range(self._run.plan.partitions)))
-                return
-            except (KafkaError, BrokerUnavailable) as error:
-                tries += 1
-                if tries == TRIES_MAX or (isinstance(error, KafkaError) and error.code not in AGAIN):
-                    raise
-                self._coordinator = None
-                await asyncio.sleep(CONSUMER_PAUSE_MS / 1000)
+    @property
+    def _asks_as_a_member(self) -> bool:
+        return self._epoch > JOIN_EPOCH
+
+    def _understand(self, error: KafkaError) -> None:
+        if error.code in _FENCED:
+            self._forget()
+        elif error.code in AGAIN or error.code in _STALE:
+            self._coordinator = None
+        else:
+            raise error
 
     def _forget(self) -> None:
         """Owns nothing, and joins."""
         self._epoch, self._readers, self._told = JOIN_EPOCH, {}, None
 
-    async def _round(self) -> None:
-        """Raises KafkaError, BrokerUnavailable, AssertionError."""
+    async def _live(self) -> None:
         now_s = self._run.simulation.loop.time()
         if self._epoch == JOIN_EPOCH or self._told != set(self._readers) or self._is_due(now_s):
             await self._heartbeat()
@@ -398,23 +420,8 @@ class ConsumerGroupMember:
         if self._rng.random() < CONSUMER_LEAVE_SHARE:
             await self._leave()
 
-    @staticmethod
-    def _positions(readers: dict[int, Reader]) -> dict[int, int]:
-        return {partition: reader.position for partition, reader in readers.items()}
-
     def _is_due(self, now_s: float) -> bool:
         return now_s - self._heard_s >= HEARTBEAT_MS / 1000
-
-    async def _ask(self, key: ApiKey, body: dict[str, Any], **options: Any) -> Any:
-        if self._coordinator is None:
-            metadata = await self._client.metadata([])
-            broker = self._rng.choice(metadata.brokers)
-            wanted = {"key_type": 0, "coordinator_keys": [CONSUMER_GROUP], "key": CONSUMER_GROUP}
-            answer = await self._client.request((broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted)
-            (found,) = answer.coordinators
-            check(found.error_code)
-            self._coordinator = (found.host, found.port)
-        return await self._client.request(self._coordinator, key, body, **options)
 
     async def _heartbeat(self) -> None:
         owned = sorted(self._readers)
@@ -449,24 +456,19 @@ class ConsumerGroupMember:
     async def _take(self, assigned: list[int]) -> None:
         """Give back what is not assigned any more, with its position; begin what is new where it was
         committed. The next heartbeat says so."""
-        for partition in assigned:
-            self._offsets.owned(self._epoch, partition, self._instance_id or self._id)
+        self._owns(assigned)
         given_back = {number: each for number, each in self._readers.items() if number not in assigned}
         self._readers = {number: each for number, each in self._readers.items() if number in assigned}
         try:
             await self._commit(self._positions(given_back))
-            positions = await self._committed([each for each in assigned if each not in self._readers])
+            self._readers |= await self._begin_at_what_is_committed(
+                [each for each in assigned if each not in self._readers]
+            )
         except (KafkaError, BrokerUnavailable):
             # Without positions it can own nothing new. As nothing is said of an assignment twice, it comes
             # back as another member.
             await self._go(LEAVE_EPOCH if self._instance_id is None else LEAVE_STATIC_EPOCH)
             raise
-        recorder = self._run.recorder
-        recorder.seek(self._name, [Partition(TOPIC, partition) for partition in positions])
-        for partition, position in positions.items():
-            self._readers[partition] = recorder.reader(
-                self._name, self._client, TOPIC, partition, position=position, group=CONSUMER_GROUP
-            )
 
     async def _find_topic_id(self) -> UUID:
         metadata = await self._client.metadata([TOPIC])
@@ -474,75 +476,6 @@ class ConsumerGroupMember:
         check(topic.error_code)
         found: UUID = topic.topic_id
         return found
-
-    async def _committed(self, partitions: list[int]) -> dict[int, int]:
-        """Where to begin. Raises KafkaError, BrokerUnavailable, AssertionError."""
-        if not partitions:
-            return {}
-        least = {partition: self._offsets.least(partition) for partition in partitions}
-        topics = [{"name": TOPIC, "partition_indexes": partitions}]
-        is_member = self._epoch > JOIN_EPOCH
-        wanted = {
-            "group_id": CONSUMER_GROUP,
-            "member_id": self._id if is_member else None,
-            "member_epoch": self._epoch if is_member else -1,
-            "topics": topics,
-        }
-        async with self._run.recorder.operation(
-            self._name, Kind.FETCH_COMMITTED, group=CONSUMER_GROUP
-        ) as told:
-            body = {"groups": [wanted], "require_stable": True}
-            answer = await self._ask(ApiKey.OFFSET_FETCH, body, version=OFFSETS_VERSION)
-            (of_group,) = answer.groups
-            check(of_group.error_code)
-            found = of_group.topics[0].partitions
-            for each in found:
-                check(each.error_code)
-            told.records = tuple(Record(TOPIC, each.partition_index, each.committed_offset) for each in found)
-        positions = {}
-        for each in found:
-            offset, partition = max(each.committed_offset, 0), each.partition_index
-            assert offset >= least[partition], (
-                f"I13: {CONSUMER_GROUP} had committed {least[partition]} of partition {partition}, and "
-                f"{self._name} is told {each.committed_offset}"
-            )
-            positions[partition] = offset
-        return positions
-
-    async def _commit(self, positions: dict[int, int]) -> None:
-        """Raises KafkaError, BrokerUnavailable."""
-        if not positions:
-            return
-        partitions = [
-            {
-                "partition_index": partition,
-                "committed_offset": offset,
-                "committed_leader_epoch": -1,
-                "committed_metadata": None,
-            }
-            for partition, offset in positions.items()
-        ]
-        body = {
-            "group_id": CONSUMER_GROUP,
-            "generation_id_or_member_epoch": self._epoch,
-            "member_id": self._id,
-            "group_instance_id": self._instance_id,
-            "topics": [{"name": TOPIC, "partitions": partitions}],
-        }
-        for partition, offset in positions.items():
-            self._offsets.asked(partition, offset)
-        records = tuple(Record(TOPIC, partition, offset) for partition, offset in positions.items())
-        async with self._run.recorder.operation(
-            self._name, Kind.COMMIT, records=records, group=CONSUMER_GROUP
-        ):
-            answer = await self._ask(ApiKey.OFFSET_COMMIT, body, version=OFFSETS_VERSION)
-            codes = {each.partition_index: ErrorCode(each.error_code) for each in answer.topics[0].partitions}
-            for partition, offset in positions.items():
-                code = codes[partition]
-                if code is ErrorCode.NONE or code in REFUSED:
-                    self._offsets.answered(partition, offset, is_committed=code is ErrorCode.NONE)
-            for code in codes.values():
-                check(code)
 
     async def _leave(self) -> None:
         """Without a word, or with one; static members come back as what they were."""

@@ -27,8 +27,7 @@ TRANSACTORS_FROM, RESTRICTED = 100, 300
 
 
 class FaultKind(StrEnum):
-    """What happens to a broker, or to all of them. ``scenarios.faults``, ``.faults_of_all`` and ``.bit_rot``
-    do it."""
+    """What happens to a broker, or to all of them. ``scenarios.faults`` does it."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -45,6 +44,8 @@ class FaultKind(StrEnum):
     DROP_CONNECTIONS = "drop-connections"
     POWER_OFF = "power-off"
     POWER_OFF_IN_NEW_EPOCH = "power-off-in-new-epoch"
+    POWER_OFF_IN_FLUSH = "power-off-in-flush"
+    """Of a machine whose disk has become slow."""
     READ_ERROR = "read-error"
     WRITE_ERROR = "write-error"
     DISK_FULL = "disk-full"
@@ -62,18 +63,31 @@ class FaultKind(StrEnum):
     """A bit of a closed segment of one replica."""
 
 
+class Role(StrEnum):
+    """What a broker is when a fault comes, in partition 0 where there are several."""
+
+    CONTROLLER = "controller"
+    LEADER = "leader"
+    TRANSACTION_COORDINATOR = "transaction-coordinator"
+    GROUP_COORDINATOR = "group-coordinator"
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One fault, which ends."""
 
     kind: FaultKind
     victim: int
     """0: all."""
+    aim: Role | None = None
+    """It hits the broker that is this, instead of ``victim``, where there is one."""
+    after_ms: int = 0
+    """Since the step began: while another one lasts."""
     other: int = 0
     """The broker at the other end of a link; 0: there is none."""
     lasts_ms: int = 0
     amount: int = 0
-    """How far a clock jumps in ms or drifts in ms per s, how many milliseconds a disk takes, after how many
-    operations it fails, how long sessions live on in ms, which bit rots."""
+    """How far a clock jumps in ms or drifts in ms per s, how many milliseconds a disk, a link or the store
+    takes, after how many operations it fails, how long sessions live on in ms, which bit rots."""
     order: tuple[int, ...] = ()
     """Of all brokers, for faults of all of them: in which they return. ``lasts_ms`` is until the first does,
     and then between each two."""
@@ -84,7 +98,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         other = f" to {self.other}" if self.other else ""
         order = f", in the order {self.order}" if self.order else ""
         config = "".join(f", {name}={value}" for name, value in self.config.items())
-        return f"{self.kind} of {self.victim or 'all'}{other} for {self.lasts_ms} ms{order}{config}"
+        victim = f"the {self.aim}" if self.aim else self.victim or "all"
+        after = f" {self.after_ms} ms later" if self.after_ms else ""
+        return f"{self.kind} of {victim}{other} for {self.lasts_ms} ms{after}{order}{config}"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,7 +153,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partition: int = 0
     replicas: tuple[int, ...] = ()
     number: int = 0
-    """Partitions, replicas, min.insync.replicas, how many of the oldest records are deleted in percent;
+    """Partitions, replicas, min.insync.replicas, how many of the oldest records are deleted in percent (what
+    is above 100 is a number of records that are not committed, which is refused);
     retention in ms or a rate in bytes/s (0: it is removed); which cleanup policy, log directory, password."""
 
     def __str__(self) -> str:
@@ -170,9 +187,14 @@ class Transactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It reads all partitions of ``TOPIC`` and writes what it finds to ``COPIES``, with the positions of its
     group; others write to ``TOPIC``."""
     pause_ms: int = 50
+    timeout_ms: int = 10_000
+    """Of its transactions. Now and then it pauses for longer in the middle of one, where it ``overruns``."""
+    overruns: bool = False
     has_rivals: bool = False
     """Whether another one with its transactional id takes over now and then, in the middle of a
     transaction."""
+    leaves: bool = False
+    """Its last transaction is never ended."""
 
 
 class Consumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -211,8 +233,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     racks: int = 0
     """Brokers are in so many, in turn; 0: none says."""
     producers: tuple[Producer, ...] = ()
-    transactions: int = 0
-    """Transactional producers, each of which writes to all partitions."""
     transactors: tuple[Transactor, ...] = ()
     consumers: tuple[Consumer, ...] = ()
     members: tuple[Member, ...] = ()
@@ -232,8 +252,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [
             f"{self.scenario}, seed {self.seed}: {self.brokers} brokers, {self.partitions} partitions of "
             f"{self.replicas} replicas, {self.racks} racks, {self.log_dirs} log directories, "
-            f"{self.keys} keys, {'secured' if self.is_secured else 'open'}, "
-            f"{self.transactions} transactional producers",
+            f"{self.keys} keys, {'secured' if self.is_secured else 'open'}",
             f"  with {config}",
             *(f"  {each}" for each in actors),
             *(f"  {each}" for each in self.steps),

@@ -28,7 +28,6 @@ import random
 import time
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError
@@ -61,9 +60,17 @@ from minikafka.testing.simulation.scenarios.administrator import (
     until_moved,
 )
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, ClusterRun
-from minikafka.testing.simulation.scenarios.faults import HEAL_WITHIN_MS, carry_out, draw_fault, until
+from minikafka.testing.simulation.scenarios.faults import (
+    FETCH_BYTES,
+    HEAL_WITHIN_MS,
+    carry_out,
+    draw_fault,
+    overlapping,
+    until,
+)
 from minikafka.testing.simulation.scenarios.group_member import (
     CONSUMER_GROUP,
+    AnyMember,
     ConsumerGroupMember,
     GroupMember,
     GroupOffsets,
@@ -86,12 +93,13 @@ from minikafka.testing.simulation.scenarios.plan import (
     Step,
     Transactor,
 )
-from minikafka.testing.simulation.scenarios.transactions import Copier, TransactionalClient
+from minikafka.testing.simulation.scenarios.transactions import (
+    Copier,
+    TransactionalClient,
+    draw_transactor,
+    until_ended,
+)
 from minikafka.testing.simulation.simulation import Simulation
-
-if TYPE_CHECKING:
-    pass
-
 
 RESTRICTED_PAUSE_MS = 250
 PASSWORDS = 2
@@ -255,7 +263,7 @@ IN_FLIGHT_MAX = 5
 """``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
-_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH)
+_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
 _LINKS = (FaultKind.ONE_WAY, FaultKind.FLAPPING_LINK, FaultKind.SLOW_LINK)
 _OF_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART)
 _ALONE = (*_POWER, *_OF_ALL, FaultKind.BIT_ROT)
@@ -322,6 +330,8 @@ def _draw_config(rng: random.Random, brokers: int, replicas: int) -> dict[str, P
     config["group.initial.rebalance.delay.ms"] = rng.choice((0, 1000))
     config["log.roll.ms"] = rng.choice((2000, 5000, 3_600_000))
     config["replica.lag.time.max.ms"] = rng.choice((2000, 4000, 10_000))
+    config["replica.fetch.max.bytes"] = rng.choice(FETCH_BYTES)
+    config["log.flush.offset.checkpoint.interval.ms"] = rng.choice((200, 60_000))
     if rng.random() < 0.3:
         config["log.flush.interval.messages"] = rng.choice((1, 10))
     if rng.random() < 0.3:
@@ -351,13 +361,10 @@ def _draw_producer(rng: random.Random, partitions: int) -> Producer:
 def _draw_transactors(rng: random.Random) -> tuple[Transactor, ...]:
     if rng.random() > 0.2:
         return ()
-    has_rivals = rng.random() < 0.4
     return tuple(
-        Transactor(
-            copies=rng.random() < 0.35, pause_ms=rng.choice((200, 500, 1_000)), has_rivals=has_rivals
-        )
+        draw_transactor(rng, copies=rng.random() < 0.35, pause_ms=rng.choice((200, 500, 1_000)))
         for _ in range(rng.choice((1, 1, 2)))
-    )  # fmt: skip
+    )
 
 
 def _draw_consumers(rng: random.Random, racks: int, has_transactions: bool) -> tuple[Consumer, ...]:
@@ -410,7 +417,9 @@ def _draw_steps(rng: random.Random, brokers: Sequence[int], replicas: int) -> tu
             faults: list[Fault] = [draw_fault(rng, brokers, rng.choice(alone), rng.choice(brokers))]
         else:
             victims = rng.sample(brokers, rng.randint(1, min(3, len(brokers))))
-            faults = [draw_fault(rng, brokers, rng.choice(kinds), victim) for victim in victims]
+            faults = overlapping(
+                rng, [draw_fault(rng, brokers, rng.choice(kinds), victim) for victim in victims]
+            )
         steps.append(Step(after_ms=after_ms, faults=tuple(faults), when_whole=when_whole))
     return tuple(steps)
 
@@ -460,7 +469,7 @@ def _draw_number(rng: random.Random, kind: ActionKind, replicas: int) -> int:
         case ActionKind.SET_MIN_INSYNC:
             return rng.randint(1, min(3, replicas))
         case ActionKind.DELETE_RECORDS:
-            return rng.choice((10, 50, 100))
+            return rng.choice((10, 50, 100, 101, 105))
         case ActionKind.SET_RETENTION:
             return rng.choice((0, 2_000, 6_000))
         case ActionKind.SET_QUOTA:
@@ -480,8 +489,7 @@ class SwarmRun(ClusterRun):
 
     def __init__(self, simulation: Simulation, plan: Plan) -> None:
         super().__init__(simulation, plan)
-        self.group = GroupOffsets()
-        self._consumer_group = GroupOffsets()
+        self._group_offsets = {protocol: GroupOffsets() for protocol in GroupProtocol}
         self.read_by_group: set[tuple[str, int]] = set()
         """The groups' partitions that members have read lately."""
         self._restricted = RestrictedClient(self) if plan.is_secured else None
@@ -535,10 +543,9 @@ class SwarmRun(ClusterRun):
         has_copies = any(each.copies for each in self.plan.transactors)
         return [*super().written_partitions, *([(COPIES, 0)] if has_copies else [])]
 
-    def _member(self, number: int, plan: Member) -> GroupMember | ConsumerGroupMember:
-        if plan.protocol is GroupProtocol.CLASSIC:
-            return GroupMember(self, number, plan)
-        return ConsumerGroupMember(self, number, plan, self._consumer_group)
+    def _member(self, number: int, plan: Member) -> AnyMember:
+        kind = GroupMember if plan.protocol is GroupProtocol.CLASSIC else ConsumerGroupMember
+        return kind(self, number, plan, self._group_offsets[plan.protocol])
 
     @property
     def _groups(self) -> set[str]:
@@ -586,6 +593,8 @@ class SwarmRun(ClusterRun):
         for protocol in GroupProtocol:
             if any(member.protocol is protocol for member in self.plan.members):
                 await self._member(len(self.plan.members), Member(protocol=protocol)).look()
+        if self._transactors:
+            await until_ended(self, (TOPIC, COPIES))
         for transactor in self._transactors:
             await transactor.check()
         if self._keyed is not None:

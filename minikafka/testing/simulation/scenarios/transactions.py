@@ -1,9 +1,9 @@
-"""Transactions over all partitions while brokers fail: each is whole or not there (I10).
+"""Transactional producers: those that write to some partitions, and those that copy. Each transaction is
+whole or not there (I10), also when brokers fail.
 
-Transactional producers of the swarm: those that write to some partitions, and those that copy.
-
-``Transactor`` commits or aborts what it wrote to one or more partitions of ``TOPIC``; a rival with its
-transactional id may take over in the middle. ``Copier`` consumes, transforms and produces (KIP-98): what it
+``TransactionalClient`` commits or aborts what it wrote to one or more partitions of ``TOPIC``; a rival with
+its transactional id may take over in the middle, it may pause until its transaction has timed out, and at the
+end be gone in the middle of one. ``Copier`` consumes, transforms and produces (KIP-98): what it
 reads of ``TOPIC`` it writes to ``COPIES``, and where it is it commits in the same transaction, in the name of
 a group.
 
@@ -14,20 +14,23 @@ there once, and below the position of the group no record is left out.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Collection
+from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.replica.partition import Partition
 from minikafka.testing.broker import Property
 from minikafka.testing.history.recorder import RecordedTransactionalProducer
 from minikafka.testing.simulation.client import (
-    OFFSETS_VERSION,
+    OF_GROUPS,
+    OF_TRANSACTIONS,
     TRANSACTIONAL_OFFSETS_VERSION,
     SimulatedClient,
     check,
     make_batch,
+    positions_body,
 )
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.scenarios import plan as plans
@@ -35,14 +38,8 @@ from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
 from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.scenarios.plan import COPIES, TOPIC, TRANSACTORS_FROM
 
-if TYPE_CHECKING:
-    from minikafka.testing.simulation.scenarios.swarm import SwarmRun
-
-
 TRANSACTION_TIMEOUT_MS = 10_000
 RETRY_PAUSE_MS = 100
-_GROUP, _TRANSACTION = 0, 1
-"""What is coordinated, ``FindCoordinatorRequest.CoordinatorType``."""
 CONFIG: dict[str, Property] = {
     "log.cleaner.enable": "false",
     "transaction.state.log.num.partitions": 2,
@@ -74,9 +71,16 @@ class TransactionalProducer:
     of its own."""
 
     def __init__(
-        self, client: SimulatedClient, transactional_id: str, *, partitions: int, topic: str = TOPIC
+        self,
+        client: SimulatedClient,
+        transactional_id: str,
+        *,
+        partitions: int,
+        topic: str = TOPIC,
+        timeout_ms: int = TRANSACTION_TIMEOUT_MS,
     ) -> None:
         self._client = client
+        self._timeout_ms = timeout_ms
         self._topic = topic
         self._id = transactional_id
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
@@ -86,11 +90,11 @@ class TransactionalProducer:
     async def _ask(self, key: ApiKey, body: dict[str, Any], *, group: str = "", **options: Any) -> Any:
         """Ask the coordinator, of ``group`` where one is given, until it answers with something that does not
         pass."""
-        at = (_GROUP, group) if group else (_TRANSACTION, self._id)
+        at = (OF_GROUPS, group) if group else (OF_TRANSACTIONS, self._id)
         while True:
             try:
                 if at not in self._coordinators:
-                    self._coordinators[at] = await self._find_coordinator(*at)
+                    self._coordinators[at] = await self._client.find_coordinator(at[1], at[0])
                 answer = await self._client.request(self._coordinators[at], key, body, **options)
                 for code in _error_codes(answer):
                     check(code)
@@ -101,20 +105,10 @@ class TransactionalProducer:
                 self._coordinators.pop(at, None)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
-    async def _find_coordinator(self, key_type: int, key: str) -> tuple[str, int]:
-        """Raises KafkaError, BrokerUnavailable."""
-        metadata = await self._client.metadata([])
-        broker = metadata.brokers[0]
-        wanted = {"key_type": key_type, "coordinator_keys": [key], "key": key}
-        answer = await self._client.request((broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted)
-        (found,) = answer.coordinators
-        check(found.error_code)
-        return found.host, found.port
-
     async def begin(self) -> None:
         body = {
             "transactional_id": self._id,
-            "transaction_timeout": TRANSACTION_TIMEOUT_MS,
+            "transaction_timeout": self._timeout_ms,
             "producer_id": -1,
             "producer_epoch": -1,
         }
@@ -147,15 +141,6 @@ class TransactionalProducer:
 
     async def send_offsets(self, group: str, positions: dict[int, int]) -> None:
         """``sendOffsetsToTransaction``: how far ``group`` has read ``TOPIC``, by partition."""
-        partitions = [
-            {
-                "partition_index": partition,
-                "committed_offset": offset,
-                "committed_leader_epoch": -1,
-                "committed_metadata": None,
-            }
-            for partition, offset in positions.items()
-        ]
         body = {
             "transactional_id": self._id,
             "group_id": group,
@@ -164,7 +149,7 @@ class TransactionalProducer:
             "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
-            "topics": [{"name": TOPIC, "partitions": partitions}],
+            "topics": [{"name": TOPIC, "partitions": positions_body(positions)}],
         }
         version = TRANSACTIONAL_OFFSETS_VERSION
         await self._ask(ApiKey.TXN_OFFSET_COMMIT, body, group=group, version=version)
@@ -186,66 +171,44 @@ def _error_codes(answer: Any) -> list[int]:
     return [each.error_code for topic in answer.topics for each in topic.partitions]
 
 
+async def until_ended(run: ClusterRun, topics: Collection[str]) -> None:
+    """Until every transaction in ``topics`` is committed or aborted, also those that no producer ends.
+
+    Raises TimeoutError.
+    """
+
+    def is_so() -> bool:
+        return all(
+            partition.log.last_stable_offset == partition.log.log_end_offset
+            for broker in run.simulation.brokers.values()
+            for partition in hosted_partitions(broker)
+            if partition.is_leader and partition.topic_partition.topic in topics
+        )
+
+    await until(is_so, "every transaction is ended", within_ms=TRANSACTION_TIMEOUT_MS * 3)
+
+
 class TransactionRun(ClusterRun):
     """Transactional producers."""
 
     def produce(self) -> None:
-        for number in range(self.plan.transactions):
-            self._producers.append(asyncio.create_task(self._transact(number)))
+        for number, plan in enumerate(self.plan.transactors):
+            self._producers.append(asyncio.create_task(TransactionalClient(self, number, plan).work()))
 
-    async def _transact(self, number: int) -> None:
-        rng = self.simulation.rng(f"producer-{number}")
-        client = SimulatedClient(self.addresses, client_id=f"producer-{number}")
-        producer = self.recorder.transactional(
-            f"producer-{number}",
-            TransactionalProducer(client, f"t{number}", partitions=self.plan.partitions),
-            topic=TOPIC,
-        )
-        await producer.begin()
-        count = 0
-        while not self._stopping:
-            commit = rng.random() < 0.7
-            began_s, is_ending = asyncio.get_running_loop().time(), False
-            try:
-                for partition in range(self.plan.partitions):
-                    await producer.send(partition, b"%d-%d" % (number, count))
-                    await asyncio.sleep(rng.uniform(0, 0.05))
-                is_ending = True
-                await producer.end(commit=commit)
-            except KafkaError as error:
-                lasted_ms = (asyncio.get_running_loop().time() - began_s) * 1000
-                # A commit that comes after the abort for the time-out, and before any other epoch, is told by
-                # the state that the abort has left (TransactionCoordinator.endTransaction).
-                came_too_late = is_ending and commit and lasted_ms >= TRANSACTION_TIMEOUT_MS
-                if error.code not in FENCED and not (
-                    came_too_late and error.code is ErrorCode.INVALID_TXN_STATE
-                ):
-                    raise
-                producer.give_up()
-                await producer.begin()
-            count += 1
-            await self.rest(rng, rng.randint(0, 100))
-
-    def _led(self) -> list[Partition]:
-        return [
-            partition
-            for broker in self.simulation.brokers.values()
-            for partition in hosted_partitions(broker)
-            if partition.is_leader and partition.topic_partition.topic == TOPIC
-        ]
+    @property
+    def acked_at_the_end(self) -> int:
+        return 4
 
     async def check_history(self) -> None:
         """And before, every transaction comes to its end."""
-        await until(
-            lambda: all(each.log.last_stable_offset == each.log.log_end_offset for each in self._led()),
-            "every transaction is ended",
-            within_ms=TRANSACTION_TIMEOUT_MS * 3,
-        )
+        await until_ended(self, (TOPIC,))
         await super().check_history()
 
 
 COMMIT_SHARE = 0.7
 RIVAL_SHARE = 0.1
+OVERRUN_SHARE = 0.05
+TIMEOUTS_MS = (3_000, TRANSACTION_TIMEOUT_MS)
 PARTITIONS_MAX = 3
 """Of one transaction."""
 COPIED_MAX = 5
@@ -254,16 +217,27 @@ COPIERS = "copiers"
 """The group whose positions a copier commits."""
 
 
+def draw_transactor(rng: random.Random, *, copies: bool = False, pause_ms: int = 50) -> plans.Transactor:
+    """Which of the ways it has to be in the way of others."""
+    return plans.Transactor(
+        copies=copies, pause_ms=pause_ms, timeout_ms=rng.choice(TIMEOUTS_MS), overruns=rng.random() < 0.5,
+        has_rivals=rng.random() < 0.4, leaves=rng.random() < 0.5,
+    )  # fmt: skip
+
+
 class TransactionalClient:
     """One of them, until the run stops."""
 
-    def __init__(self, run: SwarmRun, number: int, plan: plans.Transactor) -> None:
+    def __init__(self, run: ClusterRun, number: int, plan: plans.Transactor) -> None:
         self._run = run
         self._plan = plan
         self._number = TRANSACTORS_FROM + number
         self._name = f"transactor-{number}"
         self._rng = run.simulation.rng(self._name)
         self._lives = 0
+        self._began_s = 0.0
+        self._has_asked = False
+        """Whether the end of the transaction was asked for."""
 
     async def check(self) -> None:
         """When it has stopped: a history shows the rest."""
@@ -273,7 +247,9 @@ class TransactionalClient:
         self._lives += 1
         process = f"{self._name}.{self._lives}"
         client = SimulatedClient(self._run.addresses, client_id=self._name)
-        producer = TransactionalProducer(client, self._name, partitions=partitions, topic=topic)
+        producer = TransactionalProducer(
+            client, self._name, partitions=partitions, topic=topic, timeout_ms=self._plan.timeout_ms
+        )
         return self._run.recorder.transactional(process, producer, topic=topic)
 
     async def work(self) -> None:
@@ -283,10 +259,15 @@ class TransactionalClient:
         await producer.begin()
         count = 0
         while not run.is_stopping:
-            value = b"%d-%d" % (self._number, count)
+            producer = await self._transaction(producer, b"%d-%d" % (self._number, count))
             count += 1
-            producer = await self._transaction(producer, value)
             await run.rest(self._rng, self._plan.pause_ms)
+        if self._plan.leaves:
+            try:
+                await producer.send(0, b"%d-%d" % (self._number, count))
+            except KafkaError as error:
+                if error.code not in FENCED:
+                    raise
 
     async def _transaction(
         self, producer: RecordedTransactionalProducer, value: bytes
@@ -294,46 +275,59 @@ class TransactionalClient:
         """One. Returns who begins the next."""
         run, rng = self._run, self._rng
         commit = rng.random() < COMMIT_SHARE
-        count = min(run.plan.partitions, rng.randint(1, PARTITIONS_MAX))
-        began_s = run.simulation.loop.time()
+        partitions = rng.sample(
+            range(run.plan.partitions), min(run.plan.partitions, rng.randint(1, PARTITIONS_MAX))
+        )
+        self._begin()
         rival: RecordedTransactionalProducer | None = None
-        has_asked = False
         try:
-            for partition in rng.sample(range(run.plan.partitions), count):
+            for partition in partitions:
                 await producer.send(partition, value)
-                await asyncio.sleep(rng.uniform(0, 0.05))
+                await self._linger()
             if self._plan.has_rivals and rng.random() < RIVAL_SHARE:
                 rival = self._new(TOPIC, run.plan.partitions)
                 await rival.begin()
-            has_asked = True
+                if rng.random() < 0.5:
+                    await producer.send(partitions[-1], value + b"/late")
+                    raise AssertionError(f"I10: {self._name} has a successor, and wrote after {value!r}")
+            self._has_asked = True
             await producer.end(commit=commit)
         except KafkaError as error:
-            lasted_ms = (run.simulation.loop.time() - began_s) * 1000
-            if not has_asked:
+            if not self._has_asked:
                 producer.give_up()
             if rival is not None:
                 assert error.code in FENCED, f"I10: a producer with a successor is told {error}"
                 return rival
-            if not is_of_late(error, lasted_ms, has_asked=has_asked):
+            if not self._is_of_late(error):
                 raise
             await producer.begin()
             return producer
         assert rival is None, f"I10: {self._name} has a successor, and ended {value!r}"
         return producer
 
+    def _begin(self) -> None:
+        self._began_s, self._has_asked = self._run.simulation.loop.time(), False
 
-def is_of_late(error: KafkaError, lasted_ms: float, *, has_asked: bool) -> bool:
-    """Whether that is what is told to a producer whose coordinator has given its transaction up. An end that
-    comes after the abort for the time-out, and before any other epoch, is told by the state that the abort
-    has left (``TransactionCoordinator.endTransaction``)."""
-    is_late = has_asked and lasted_ms >= TRANSACTION_TIMEOUT_MS
-    return error.code in FENCED or (is_late and error.code is ErrorCode.INVALID_TXN_STATE)
+    async def _linger(self) -> None:
+        """Between two records: mostly short, sometimes until the transaction has timed out."""
+        pause_s = self._rng.uniform(0, 0.05)
+        if self._plan.overruns and self._rng.random() < OVERRUN_SHARE:
+            pause_s = self._plan.timeout_ms / 1000 + self._rng.uniform(0, 2)
+        await asyncio.sleep(pause_s)
+
+    def _is_of_late(self, error: KafkaError) -> bool:
+        """Whether that is what is told to a producer whose coordinator has given its transaction up. An end
+        that comes after the abort for the time-out, and before any other epoch, is told by the state that the
+        abort has left (``TransactionCoordinator.endTransaction``)."""
+        lasted_ms = (self._run.simulation.loop.time() - self._began_s) * 1000
+        is_late = self._has_asked and lasted_ms >= self._plan.timeout_ms
+        return error.code in FENCED or (is_late and error.code is ErrorCode.INVALID_TXN_STATE)
 
 
 class Copier(TransactionalClient):
     """Reads what is committed in ``TOPIC``, one partition after the other."""
 
-    def __init__(self, run: SwarmRun, number: int, plan: plans.Transactor) -> None:
+    def __init__(self, run: ClusterRun, number: int, plan: plans.Transactor) -> None:
         super().__init__(run, number, plan)
         self._client = SimulatedClient(run.addresses, client_id=f"{self._name} reads")
         self._group = f"{COPIERS}-{number}"
@@ -372,8 +366,7 @@ class Copier(TransactionalClient):
             self._positions[partition] = fetched.next_offset
             return
         commit = self._rng.random() < COMMIT_SHARE
-        began_s = self._run.simulation.loop.time()
-        has_asked = False
+        self._begin()
         behind = records[-1].offset + 1
         self._positions[partition] = behind
         try:
@@ -382,14 +375,14 @@ class Copier(TransactionalClient):
                 self._count += 1
                 value = b"%d-%d-%d-%d" % (self._number, self._count, partition, record.offset)
                 await producer.send(0, value)
+            await self._linger()
             await producer.send_offsets(self._group, {partition: behind})
-            has_asked = True
+            self._has_asked = True
             await producer.end(commit=commit)
         except KafkaError as error:
-            lasted_ms = (self._run.simulation.loop.time() - began_s) * 1000
-            if not has_asked:
+            if not self._has_asked:
                 producer.give_up()
-            if not is_of_late(error, lasted_ms, has_asked=has_asked):
+            if not self._is_of_late(error):
                 raise AssertionError(f"{self._name}: {error}") from error
             self._positions = {}
             await producer.begin()
@@ -410,28 +403,10 @@ class Copier(TransactionalClient):
 
     async def _committed(self) -> dict[int, int]:
         """The group's positions, when no transaction may still change them."""
-        metadata = await self._client.metadata([])
-        wanted = {"key_type": 0, "coordinator_keys": [self._group], "key": self._group}
-        broker = self._rng.choice(metadata.brokers)
-        answer = await self._client.request((broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted)
-        (found,) = answer.coordinators
-        check(found.error_code)
-        partitions = list(range(self._run.plan.partitions))
-        group = {
-            "group_id": self._group, "member_id": None, "member_epoch": -1,
-            "topics": [{"name": TOPIC, "partition_indexes": partitions}],
-        }  # fmt: skip
-        body = {"groups": [group], "require_stable": True}
-        answer = await self._client.request(
-            (found.host, found.port), ApiKey.OFFSET_FETCH, body, version=OFFSETS_VERSION
-        )
-        (of_group,) = answer.groups
-        check(of_group.error_code)
-        positions = {}
-        for each in of_group.topics[0].partitions:
-            check(each.error_code)
-            positions[each.partition_index] = max(each.committed_offset, 0)
-        return positions
+        coordinator = await self._client.find_coordinator(self._group)
+        partitions = range(self._run.plan.partitions)
+        found = await self._client.fetch_positions(coordinator, self._group, TOPIC, partitions)
+        return {partition: max(offset, 0) for partition, offset in found.items()}
 
     async def check(self) -> None:
         """When it has stopped. Raises AssertionError: a record was copied twice, or left out."""
