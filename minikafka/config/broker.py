@@ -6,8 +6,8 @@ Kafka's others are unknown names.
 
 ``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids
 given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists
-on a value. ``cluster.id``, ``coordination``, ``http.*``, ``log.level`` and ``log.format`` are minikafka's
-own.
+on a value. ``api.versions``, ``cluster.id``, ``coordination``, ``http.*``, ``log.level`` and ``log.format``
+are minikafka's own.
 """
 
 import sys
@@ -738,6 +738,15 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     max_incremental_fetch_session_cache_slots: Annotated[
         int, prop(INT, MEDIUM, "How many incremental fetch sessions the broker keeps.", ge=0)
     ] = 1000
+    api_versions: Annotated[
+        Literal["3.9", "4.1", "4.4"],
+        prop(
+            STRING,
+            LOW,
+            "The release of Kafka whose APIs and versions clients see, so that they can be tried with an "
+            "older broker. Brokers of one cluster, and minikafka's own tools, speak all versions.",
+        ),
+    ] = "4.4"
     telemetry_max_bytes: Annotated[
         int, prop(INT, LOW, "The most bytes of metrics that a client may send at once.", ge=1)
     ] = 1024 * 1024
