@@ -7,6 +7,7 @@ from pathlib import Path
 from docs.generator.ablations import ablations
 from docs.generator.cli import cli
 from docs.generator.configuration import configuration
+from docs.generator.kafka_properties import kafka_properties_page
 from docs.generator.metrics import metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,5 +20,6 @@ def files() -> dict[Path, str]:
         REFERENCE / "ablations.md": ablations(),
         REFERENCE / "cli.md": cli(),
         REFERENCE / "configuration.md": configuration(),
+        REFERENCE / "kafka-properties.md": kafka_properties_page(),
         REFERENCE / "metrics.md": metrics(),
     }

@@ -167,6 +167,7 @@ def run_broker(
     config: BrokerConfig,
     *,
     unknown: Sequence[UnknownProperty] = (),
+    without_effect: Sequence[str] = (),
     temporary_directory: str | None = None,
     usual_http_port: int | None = None,
     secure: SecureSetup | None = None,
@@ -181,6 +182,11 @@ def run_broker(
     """
     for unknown_property in unknown:
         logger.warning(str(unknown_property))
+    if without_effect:
+        logger.info(
+            "set, and without effect here (docs/reference/kafka-properties.md says why): %s",
+            ", ".join(without_effect),
+        )
     raise_limit()
     keep_freed_memory()
     directories = [str(Path(directory).absolute()) for directory in config.log_dirs]
@@ -572,6 +578,7 @@ def _run(
     return run_broker(
         config,
         unknown=loaded.unknown,
+        without_effect=loaded.without_effect(),
         temporary_directory=temporary_directory,
         usual_http_port=usual_http_port(config) if with_http else None,
         secure=secure,

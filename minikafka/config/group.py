@@ -7,7 +7,7 @@ Where it differs from Kafka: there are no share groups and no streams groups, an
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -39,6 +39,23 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
             ge=1,
         ),
     ] = 5_000
+    consumer_assignment_interval_ms: Annotated[
+        int,
+        prop(
+            ConfigType.INT,
+            Importance.MEDIUM,
+            "How long a group waits between two assignments. Without effect: each change makes one at once.",
+            ge=0,
+        ),
+    ] = 1_000
+    consumer_assignor_offload_enable: Annotated[
+        bool,
+        prop(
+            ConfigType.BOOLEAN,
+            Importance.MEDIUM,
+            "Whether a thread works out assignments. Without effect: it is done in steps.",
+        ),
+    ] = True
 
 
 GROUP_CONFIG_KEYS = config_keys(GroupConfig)
@@ -89,7 +106,7 @@ def check_group_overrides(bounds: GroupBounds, overrides: Mapping[str, str]) -> 
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _parsed(overrides: Mapping[str, str]) -> dict[str, int]:
+def _parsed(overrides: Mapping[str, str]) -> dict[str, Any]:
     values = {}
     for name, text in overrides.items():
         key = GROUP_CONFIG_KEYS.get(name)
