@@ -11,7 +11,7 @@ from minikafka.config.group import GROUP_CONFIG_KEYS
 from minikafka.config.not_honoured import KafkaProperty, kafka_properties, treatment_of
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 
-WITHOUT_EFFECT = ("consumer.assign", "local.", "log.local.", "max.decompressed.", "remote.")
+WITHOUT_EFFECT = ("consumer.assignor.", "local.", "log.local.", "max.decompressed.", "remote.")
 """Those that our configuration has, because topics and groups can set them, and that do nothing."""
 REFUSED_TOO = ("max.decompressed.message.bytes", "remote.storage.enable")
 

@@ -471,6 +471,8 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     # - ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
     #   ``server.coordinator.topic``).
     # - Assignors are chosen by name, because there is no class to load.
+    # - ``group.consumer.assignment.interval.ms`` is 0, not 1 s: a member that joins soon after another would
+    #   get nothing before its second heartbeat.
 
     group_min_session_timeout_ms: Annotated[
         int, prop(INT, MEDIUM, "The shortest session that a member of a classic group may ask for.")
@@ -519,6 +521,23 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     ] = 5_000
     group_consumer_max_heartbeat_interval_ms: Annotated[
         int, prop(INT, MEDIUM, "The longest heartbeat interval that a consumer group may have.", ge=1)
+    ] = 15_000
+    group_consumer_assignment_interval_ms: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The least time between two assignments of a consumer group: members that come or go meanwhile "
+            "wait for the next one.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = 0
+    group_consumer_min_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest assignment interval that a consumer group may have.", ge=0)
+    ] = 0
+    group_consumer_max_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest assignment interval that a consumer group may have.", ge=0)
     ] = 15_000
     group_consumer_max_size: Annotated[
         int, prop(INT, MEDIUM, "The most members of a consumer group.", ge=1)

@@ -106,6 +106,12 @@ def _check_groups(config: BrokerConfig) -> None:
         at_least=config.group_consumer_min_heartbeat_interval_ms,
         at_most=config.group_consumer_max_heartbeat_interval_ms,
     )
+    _check_bounds(
+        "group.consumer.assignment.interval.ms",
+        config.group_consumer_assignment_interval_ms,
+        at_least=config.group_consumer_min_assignment_interval_ms,
+        at_most=config.group_consumer_max_assignment_interval_ms,
+    )
     session_ms, heartbeat_ms = (
         config.group_consumer_session_timeout_ms,
         config.group_consumer_heartbeat_interval_ms,

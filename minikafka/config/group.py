@@ -6,7 +6,7 @@ A value that is set must lie within the bounds that the broker has for it, ``gro
 Where it differs from Kafka: there are no share groups and no streams groups, and so none of their properties.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -44,10 +44,11 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             ConfigType.INT,
             Importance.MEDIUM,
-            "How long a group waits between two assignments. Without effect: each change makes one at once.",
+            "The least time between two assignments of a group of the consumer protocol: members that come "
+            "or go meanwhile wait for the next one.",
             ge=0,
         ),
-    ] = 1_000
+    ] = 0
     consumer_assignor_offload_enable: Annotated[
         bool,
         prop(
@@ -77,6 +78,12 @@ class GroupBounds(Protocol):
     def group_consumer_min_heartbeat_interval_ms(self) -> int: ...
     @property
     def group_consumer_max_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_assignment_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_min_assignment_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_max_assignment_interval_ms(self) -> int: ...
 
 
 def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConfig:
@@ -88,20 +95,20 @@ def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConf
     values = {
         "consumer_session_timeout_ms": bounds.group_consumer_session_timeout_ms,
         "consumer_heartbeat_interval_ms": bounds.group_consumer_heartbeat_interval_ms,
+        "consumer_assignment_interval_ms": bounds.group_consumer_assignment_interval_ms,
     }
     return GroupConfig(**values | _parsed(overrides))
 
 
 def check_group_overrides(bounds: GroupBounds, overrides: Mapping[str, str]) -> None:
-    """What a client wants to set. As in Kafka, a value that is missing counts as Kafka's default here, not as
-    the broker's.
+    """What a client wants to set: each value within the broker's bounds, and together with the broker's where
+    one is missing, as in Kafka since 4.3.
 
     Raises:
         KafkaError: INVALID_CONFIG, with Kafka's kind of message.
     """
     try:
-        config = GroupConfig(**_parsed(overrides))
-        _check_bounds(bounds, config)
+        _check_bounds(bounds, group_config(bounds, overrides), overrides)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
@@ -116,7 +123,7 @@ def _parsed(overrides: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def _check_bounds(bounds: GroupBounds, config: GroupConfig) -> None:
+def _check_bounds(bounds: GroupBounds, config: GroupConfig, overrides: Container[str]) -> None:
     for name, value, low, high in (
         (
             "heartbeat.interval.ms",
@@ -130,7 +137,15 @@ def _check_bounds(bounds: GroupBounds, config: GroupConfig) -> None:
             bounds.group_consumer_min_session_timeout_ms,
             bounds.group_consumer_max_session_timeout_ms,
         ),
+        (
+            "assignment.interval.ms",
+            config.consumer_assignment_interval_ms,
+            bounds.group_consumer_min_assignment_interval_ms,
+            bounds.group_consumer_max_assignment_interval_ms,
+        ),
     ):
+        if f"consumer.{name}" not in overrides:
+            continue
         if value < low:
             raise ConfigError(
                 f"consumer.{name} must be greater than or equal to group.consumer.min.{name} ({low})"

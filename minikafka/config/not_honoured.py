@@ -118,14 +118,6 @@ TREATMENTS: Final = (
         ("group.consumer.assignor.offload.enable",),
     ),
     Treatment(
-        "A change of a group gives it a new assignment at once, as with an interval of 0.",
-        (
-            "group.consumer.assignment.interval.ms",
-            "group.consumer.max.assignment.interval.ms",
-            "group.consumer.min.assignment.interval.ms",
-        ),
-    ),
-    Treatment(
         "Members' rights to topics that an expression matches are looked at again every 10 minutes.",
         ("group.consumer.regex.refresh.interval.ms",),
         only=(),
