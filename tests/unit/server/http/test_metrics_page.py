@@ -258,7 +258,7 @@ async def test_a_great_many_groups_are_read_in_turns_and_shown_up_to_a_limit(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3,000 groups with names of 1,000 bytes: those of 2,000 would be 2 MB, so the limit of bytes counts."""
-    monkeypatch.setattr(work_scheduler, "SLICE_MS", 0)
+    monkeypatch.setattr(work_scheduler, "SLICE_MS", 1e-6)
     await produce(broker, "orders", 2)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers, group_id="packing", enable_auto_commit=False
@@ -286,6 +286,10 @@ async def test_a_great_many_groups_are_read_in_turns_and_shown_up_to_a_limit(
     assert shown == 1 + metrics.LABEL_BYTES_MAX // 1000
     assert value(found, "minikafka_scrape_left_out", what="groups") == 3_001 - shown
     assert value(found, "kafka_coordinator_group_groupmetadatamanager_numgroups") == 3_001
+    by_state = [count for (name, _), count in found.items() if name.endswith("metrics_classic_group_count")]
+    assert len(by_state) == 5 and sum(by_state) == 3_001
+    offsets = value(found, "kafka_coordinator_group_groupmetadatamanager_numoffsets")
+    assert value(found, "kafka_server_group_coordinator_metrics_offset_count") == offsets
     assert value(found, "minikafka_group_memory_bytes") > 3_000_000
 
 
