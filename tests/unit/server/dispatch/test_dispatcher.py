@@ -242,8 +242,12 @@ async def test_an_imitated_release_serves_what_it_knew_to_all_but_our_own(superv
     dispatch = Dispatcher(services, dict.fromkeys(keys, handler), imitated=OLDER["3.9"])
     client, own = StubConnection(), StubConnection()
     own.client_software_name = OWN_SOFTWARE
-    newest = request(ApiKey.METADATA, 13, {"topics": [], "allow_auto_topic_creation": False})
-    newest_of_release = request(ApiKey.METADATA, 12, {"topics": [], "allow_auto_topic_creation": False})
+    body = {
+        "topics": [],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+    newest, newest_of_release = (request(ApiKey.METADATA, version, body) for version in (13, 12))
     assert serve(dispatch, newest_of_release, client) == (b"answer",)
     with pytest.raises(PeerProtocolError, match=r"UNSUPPORTED_VERSION: METADATA version 13.*0 to 12"):
         serve(dispatch, newest, client)
