@@ -7,6 +7,8 @@ from pathlib import Path
 from docs.generator.ablations import ablations
 from docs.generator.cli import cli
 from docs.generator.configuration import configuration
+from docs.generator.kafka_properties import kafka_properties_page
+from docs.generator.kafka_tools import kafka_tools
 from docs.generator.metrics import metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,5 +21,7 @@ def files() -> dict[Path, str]:
         REFERENCE / "ablations.md": ablations(),
         REFERENCE / "cli.md": cli(),
         REFERENCE / "configuration.md": configuration(),
+        REFERENCE / "kafka-properties.md": kafka_properties_page(),
+        REFERENCE / "kafka-tools.md": kafka_tools(),
         REFERENCE / "metrics.md": metrics(),
     }

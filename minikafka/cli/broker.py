@@ -167,6 +167,7 @@ def run_broker(
     config: BrokerConfig,
     *,
     unknown: Sequence[UnknownProperty] = (),
+    without_effect: Sequence[str] = (),
     temporary_directory: str | None = None,
     usual_http_port: int | None = None,
     secure: SecureSetup | None = None,
@@ -181,6 +182,11 @@ def run_broker(
     """
     for unknown_property in unknown:
         logger.warning(str(unknown_property))
+    if without_effect:
+        logger.info(
+            "set, and without effect here (docs/reference/kafka-properties.md says why): %s",
+            ", ".join(without_effect),
+        )
     raise_limit()
     keep_freed_memory()
     directories = [str(Path(directory).absolute()) for directory in config.log_dirs]
@@ -411,6 +417,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep records in a temporary directory that goes with the broker",
     )
+    options.add_argument(
+        "--api-versions",
+        metavar="RELEASE",
+        help="look like this release of Kafka to clients: 3.9, 4.1 or 4.4, instead of api.versions",
+    )
     options.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     options.add_argument("--properties", action="store_true", help="list all properties and exit")
     options.add_argument("--version", action="version", version=f"minikafka {__version__}")
@@ -500,6 +511,8 @@ def command_line_settings(arguments: argparse.Namespace) -> list[Setting]:
         settings.append(Setting("http.port", arguments.http_port, "--http-port"))
     if arguments.data_dir is not None:
         settings.append(Setting("log.dirs", arguments.data_dir, "--data-dir"))
+    if arguments.api_versions is not None:
+        settings.append(Setting("api.versions", arguments.api_versions, "--api-versions"))
     if arguments.log_level is not None:
         settings.append(Setting("log.level", arguments.log_level.lower(), "--log-level"))
     for setting in settings:
@@ -565,6 +578,7 @@ def _run(
     return run_broker(
         config,
         unknown=loaded.unknown,
+        without_effect=loaded.without_effect(),
         temporary_directory=temporary_directory,
         usual_http_port=usual_http_port(config) if with_http else None,
         secure=secure,

@@ -1,13 +1,15 @@
 """What can be configured for a broker. Kafka: ``KafkaConfig``, ``AbstractKafkaConfig``.
 
 ``BrokerConfig`` is the table of all properties, and holds their values; ``broker_config`` makes one from
-property texts and checks what must hold between properties. There are only properties that do something here;
-Kafka's others are unknown names.
+property texts and checks what must hold between properties. A field is a property that does something here;
+Kafka's others are known, too, and ``not_honoured`` says of each why it does nothing.
 
 ``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids
 given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists
-on a value. ``cluster.id``, ``coordination``, ``http.*``, ``log.level`` and ``log.format`` are minikafka's
-own.
+on a value. ``api.versions``, ``cluster.id``, ``coordination``, ``http.*``, ``log.level`` and ``log.format``
+are minikafka's own.
+
+This module is long because all properties of a broker stand in one table.
 """
 
 import sys
@@ -469,6 +471,8 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     # - ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
     #   ``server.coordinator.topic``).
     # - Assignors are chosen by name, because there is no class to load.
+    # - ``group.consumer.assignment.interval.ms`` is 0, not 1 s: a member that joins soon after another would
+    #   get nothing before its second heartbeat.
 
     group_min_session_timeout_ms: Annotated[
         int, prop(INT, MEDIUM, "The shortest session that a member of a classic group may ask for.")
@@ -518,6 +522,23 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     group_consumer_max_heartbeat_interval_ms: Annotated[
         int, prop(INT, MEDIUM, "The longest heartbeat interval that a consumer group may have.", ge=1)
     ] = 15_000
+    group_consumer_assignment_interval_ms: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The least time between two assignments of a consumer group: members that come or go meanwhile "
+            "wait for the next one.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = 0
+    group_consumer_min_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest assignment interval that a consumer group may have.", ge=0)
+    ] = 0
+    group_consumer_max_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest assignment interval that a consumer group may have.", ge=0)
+    ] = 15_000
     group_consumer_max_size: Annotated[
         int, prop(INT, MEDIUM, "The most members of a consumer group.", ge=1)
     ] = INT_MAX
@@ -525,6 +546,15 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         tuple[Literal["uniform", "range"], ...],
         prop(LIST, MEDIUM, "The assignors of consumer groups; the first one is the default."),
     ] = ("uniform", "range")
+    group_coordinator_rebalance_protocols: Annotated[
+        tuple[Literal["classic", "consumer", "share", "streams"], ...],
+        prop(
+            LIST,
+            MEDIUM,
+            "The protocols of groups. Without consumer its requests are answered with UNSUPPORTED_VERSION; "
+            "classic must be there.",
+        ),
+    ] = ("classic", "consumer", "streams")
     group_consumer_migration_policy: Annotated[
         Literal["disabled", "upgrade", "downgrade", "bidirectional"],
         prop(
@@ -735,9 +765,22 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         int,
         prop(INT, MEDIUM, "Purge completed fetches from the purgatory when it may hold this many.", ge=0),
     ] = 1000
+    max_request_partition_size_limit: Annotated[
+        int,
+        prop(INT, MEDIUM, "The most partitions in one answer to DescribeTopicPartitions.", ge=1),
+    ] = 2000
     max_incremental_fetch_session_cache_slots: Annotated[
         int, prop(INT, MEDIUM, "How many incremental fetch sessions the broker keeps.", ge=0)
     ] = 1000
+    api_versions: Annotated[
+        Literal["3.9", "4.1", "4.4"],
+        prop(
+            STRING,
+            LOW,
+            "The release of Kafka whose APIs and versions clients see, so that they can be tried with an "
+            "older broker. Brokers of one cluster, and minikafka's own tools, speak all versions.",
+        ),
+    ] = "4.4"
     telemetry_max_bytes: Annotated[
         int, prop(INT, LOW, "The most bytes of metrics that a client may send at once.", ge=1)
     ] = 1024 * 1024
@@ -806,8 +849,8 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
             parts = listener_property(name)
             if parts is None or parts.listener != listener_name.upper() or parts.mechanism is not None:
                 continue
-            key = BROKER_CONFIG_KEYS[parts.name]
-            if key.attribute in values:
+            key = BROKER_CONFIG_KEYS.get(parts.name)
+            if key is not None and key.attribute in values:
                 values[key.attribute] = None if key.nullable and not text.strip() else parse_value(key, text)
         return SecurityConfig(**values)
 
@@ -870,13 +913,19 @@ BROKER_CONFIG_KEYS: dict[str, ConfigKey] = _broker_keys()
 
 
 def broker_config_key(name: str) -> ConfigKey | None:
-    """What the broker property ``name`` is, also of one listener (``listener.name.NAME.…``); None for an
-    unknown name."""
+    """What the broker property ``name`` is, also of one listener (``listener.name.NAME.…``), and whether it
+    is honoured or not; None for an unknown name."""
     key = BROKER_CONFIG_KEYS.get(name)
-    parts = None if key is not None else listener_property(name)
-    if parts is None:
+    if key is not None:
         return key
+    parts = listener_property(name)
+    if parts is None:
+        return _not_honoured(name)
     key = BROKER_CONFIG_KEYS.get(parts.name)
+    if key is None and parts.name.startswith(("sasl.", "ssl.", "principal.builder.")):
+        key = _not_honoured(parts.name)
+        if key is not None and parts.listener:
+            return msgspec.structs.replace(key, name=name)
     if key is None or not parts.listener:
         return None
     is_security = key.attribute in SecurityConfig.__struct_fields__ and may_be_of_listener(key.name)
@@ -887,6 +936,18 @@ def broker_config_key(name: str) -> ConfigKey | None:
     documentation = f"{key.name} of the listener {parts.listener} alone. {key.documentation}"
     update_mode = UpdateMode.PER_BROKER if key.name.startswith(LOGIN_KEY_PREFIXES) else key.update_mode
     return msgspec.structs.replace(key, name=name, documentation=documentation, update_mode=update_mode)
+
+
+def _not_honoured(name: str) -> ConfigKey | None:
+    from minikafka.config.not_honoured import not_honoured_keys  # most brokers set none of them
+
+    return not_honoured_keys().get(name)
+
+
+def is_honoured(name: str) -> bool:
+    """Whether a known property does what it says. The others have no attribute."""
+    key = broker_config_key(name)
+    return key is not None and bool(key.attribute)
 
 
 def is_password(name: str) -> bool:
@@ -937,6 +998,9 @@ def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
             raise ConfigError(f"Unknown broker config name: {name}")
         text = properties[name]
         value = None if key.nullable and not text.strip() else parse_value(key, text)
+        if not key.attribute:
+            _check_not_honoured(name, text)
+            continue
         if name not in BROKER_CONFIG_KEYS:  # of one listener: see ``listener_security``
             continue
         if values.setdefault(key.attribute, value) != value and name == "broker.id":
@@ -946,6 +1010,13 @@ def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     config = BrokerConfig(**values, originals=dict(properties))
     check_broker_config(config)
     return config
+
+
+def _check_not_honoured(name: str, text: str) -> None:
+    from minikafka.config.not_honoured import check_not_honoured
+
+    parts = listener_property(name)
+    check_not_honoured(name if parts is None else parts.name, text, given_name=name)
 
 
 def _parse_overrides(text: str) -> dict[str, int]:

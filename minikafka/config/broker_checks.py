@@ -52,6 +52,10 @@ def check_broker_config(config: BrokerConfig) -> None:
         raise _invalid("queued.max.request.bytes", queued, why)
     if not config.connection_overrides() and config.max_connections_per_ip == 0:
         raise _invalid("max.connections.per.ip", 0, "needs max.connections.per.ip.overrides")
+    protocols = config.group_coordinator_rebalance_protocols
+    if "classic" not in protocols:
+        name = "group.coordinator.rebalance.protocols"
+        raise _invalid(name, ",".join(protocols), "the classic protocol cannot be left out")
     if config.password_encoder_key_length not in (128, 192, 256):
         why = "a key of AES has 128, 192 or 256 bits"
         raise _invalid("password.encoder.key.length", config.password_encoder_key_length, why)
@@ -101,6 +105,12 @@ def _check_groups(config: BrokerConfig) -> None:
         config.group_consumer_heartbeat_interval_ms,
         at_least=config.group_consumer_min_heartbeat_interval_ms,
         at_most=config.group_consumer_max_heartbeat_interval_ms,
+    )
+    _check_bounds(
+        "group.consumer.assignment.interval.ms",
+        config.group_consumer_assignment_interval_ms,
+        at_least=config.group_consumer_min_assignment_interval_ms,
+        at_most=config.group_consumer_max_assignment_interval_ms,
     )
     session_ms, heartbeat_ms = (
         config.group_consumer_session_timeout_ms,

@@ -6,8 +6,8 @@ A value that is set must lie within the bounds that the broker has for it, ``gro
 Where it differs from Kafka: there are no share groups and no streams groups, and so none of their properties.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Protocol
+from collections.abc import Container, Mapping
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -39,6 +39,24 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
             ge=1,
         ),
     ] = 5_000
+    consumer_assignment_interval_ms: Annotated[
+        int,
+        prop(
+            ConfigType.INT,
+            Importance.MEDIUM,
+            "The least time between two assignments of a group of the consumer protocol: members that come "
+            "or go meanwhile wait for the next one.",
+            ge=0,
+        ),
+    ] = 0
+    consumer_assignor_offload_enable: Annotated[
+        bool,
+        prop(
+            ConfigType.BOOLEAN,
+            Importance.MEDIUM,
+            "Whether a thread works out assignments. Without effect: it is done in steps.",
+        ),
+    ] = True
 
 
 GROUP_CONFIG_KEYS = config_keys(GroupConfig)
@@ -60,6 +78,12 @@ class GroupBounds(Protocol):
     def group_consumer_min_heartbeat_interval_ms(self) -> int: ...
     @property
     def group_consumer_max_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_assignment_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_min_assignment_interval_ms(self) -> int: ...
+    @property
+    def group_consumer_max_assignment_interval_ms(self) -> int: ...
 
 
 def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConfig:
@@ -71,25 +95,25 @@ def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConf
     values = {
         "consumer_session_timeout_ms": bounds.group_consumer_session_timeout_ms,
         "consumer_heartbeat_interval_ms": bounds.group_consumer_heartbeat_interval_ms,
+        "consumer_assignment_interval_ms": bounds.group_consumer_assignment_interval_ms,
     }
     return GroupConfig(**values | _parsed(overrides))
 
 
 def check_group_overrides(bounds: GroupBounds, overrides: Mapping[str, str]) -> None:
-    """What a client wants to set. As in Kafka, a value that is missing counts as Kafka's default here, not as
-    the broker's.
+    """What a client wants to set: each value within the broker's bounds, and together with the broker's where
+    one is missing, as in Kafka since 4.3.
 
     Raises:
         KafkaError: INVALID_CONFIG, with Kafka's kind of message.
     """
     try:
-        config = GroupConfig(**_parsed(overrides))
-        _check_bounds(bounds, config)
+        _check_bounds(bounds, group_config(bounds, overrides), overrides)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _parsed(overrides: Mapping[str, str]) -> dict[str, int]:
+def _parsed(overrides: Mapping[str, str]) -> dict[str, Any]:
     values = {}
     for name, text in overrides.items():
         key = GROUP_CONFIG_KEYS.get(name)
@@ -99,7 +123,7 @@ def _parsed(overrides: Mapping[str, str]) -> dict[str, int]:
     return values
 
 
-def _check_bounds(bounds: GroupBounds, config: GroupConfig) -> None:
+def _check_bounds(bounds: GroupBounds, config: GroupConfig, overrides: Container[str]) -> None:
     for name, value, low, high in (
         (
             "heartbeat.interval.ms",
@@ -113,7 +137,15 @@ def _check_bounds(bounds: GroupBounds, config: GroupConfig) -> None:
             bounds.group_consumer_min_session_timeout_ms,
             bounds.group_consumer_max_session_timeout_ms,
         ),
+        (
+            "assignment.interval.ms",
+            config.consumer_assignment_interval_ms,
+            bounds.group_consumer_min_assignment_interval_ms,
+            bounds.group_consumer_max_assignment_interval_ms,
+        ),
     ):
+        if f"consumer.{name}" not in overrides:
+            continue
         if value < low:
             raise ConfigError(
                 f"consumer.{name} must be greater than or equal to group.consumer.min.{name} ({low})"

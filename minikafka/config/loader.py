@@ -6,7 +6,7 @@ a stronger place sets takes its other names with it (``log.retention.hours`` on 
 
 - **File**: Java's ``.properties``, or TOML when its name ends in ``.toml``, with dotted or nested keys. (TOML
   does not allow ``max.connections`` next to ``max.connections.per.ip``: quote such names.) A name that is not
-  known is reported and left out, so that a stock ``server.properties`` starts a broker.
+  known is reported and left out. Kafka's are all known, so a stock ``server.properties`` starts a broker.
 - **Environment**: ``MINIKAFKA_`` and the property's name in capitals with underscores for dots:
   ``MINIKAFKA_LOG_SEGMENT_BYTES``. Kafka's images use ``KAFKA_``, which also holds their heap sizes and paths;
   those are not read. An unknown name is an error.
@@ -44,6 +44,7 @@ from minikafka.config.broker import (
     BrokerConfig,
     broker_config,
     broker_config_key,
+    is_honoured,
     override_properties,
 )
 from minikafka.config.definition import parse_value
@@ -244,6 +245,10 @@ class Loaded(msgspec.Struct, frozen=True):
     config: BrokerConfig
     unknown: tuple[UnknownProperty, ...] = ()
 
+    def without_effect(self) -> list[str]:
+        """The properties that were set and that are not honoured, sorted (``config.not_honoured``)."""
+        return sorted(name for name in self.config.originals if not is_honoured(name))
+
 
 def load(
     *,
@@ -357,13 +362,19 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
     found = []
     for variable in sorted(environment):
         if variable.startswith(ENVIRONMENT_PREFIX) and variable not in NOT_PROPERTIES:
-            name = names.get(variable)
+            name = names.get(variable) or _not_honoured_of(variable)
             if name is None:
                 nearest = _nearest(variable, names, cutoff=0.6)
                 hint = f"; did you mean {nearest}?" if nearest else ""
                 raise ConfigError(f"environment variable {variable} is not a property of minikafka{hint}")
             found.append(Setting(name, environment[variable], f"environment variable {variable}"))
     return found
+
+
+def _not_honoured_of(variable: str) -> str | None:
+    from minikafka.config.not_honoured import not_honoured_keys  # most brokers set none of them
+
+    return next((name for name in not_honoured_keys() if environment_name(name) == variable), None)
 
 
 def environment_name(name: str) -> str:

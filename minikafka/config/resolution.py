@@ -5,18 +5,13 @@ Pure functions over property texts; the owner of the dynamic values calls them a
 
 Where it differs from Kafka: when ``log.retention.hours`` sets ``retention.ms``, DescribeConfigs says so.
 Kafka drops synonyms in other units there and calls the value a default. (For brokers it is as in Kafka.)
-
-Broker properties of Kafka's that are not here, and that Kafka refuses to change while a broker runs.
-
-Kafka: ``AbstractKafkaConfig.CONFIG_DEF`` of 4.1 without ``DynamicBrokerConfig.AllDynamicConfigs`` and without
-what ``config.broker`` has. Other unknown names are kept when they are set, as in Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import dropwhile
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -44,145 +39,6 @@ from minikafka.config.group import BROKER_PREFIX, GROUP_CONFIG_KEYS, GroupBounds
 from minikafka.config.security import PER_LISTENER_KEYS, listener_property
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig, check_topic_config
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
-
-READ_ONLY_IN_KAFKA: Final = frozenset(
-    {
-        "alter.config.policy.class.name",
-        "broker.heartbeat.interval.ms",
-        "broker.session.timeout.ms",
-        "client.quota.callback.class",
-        "controller.performance.always.log.threshold.ms",
-        "controller.performance.sample.period.ms",
-        "controller.quorum.append.linger.ms",
-        "controller.quorum.bootstrap.servers",
-        "controller.quorum.election.backoff.max.ms",
-        "controller.quorum.election.timeout.ms",
-        "controller.quorum.fetch.timeout.ms",
-        "controller.quorum.request.timeout.ms",
-        "controller.quorum.retry.backoff.ms",
-        "controller.quorum.voters",
-        "create.topic.policy.class.name",
-        "delete.records.purgatory.purge.interval.requests",
-        "early.start.listeners",
-        "group.consumer.regex.refresh.interval.ms",
-        "group.coordinator.append.linger.ms",
-        "group.coordinator.rebalance.protocols",
-        "group.coordinator.threads",
-        "group.share.assignors",
-        "group.share.delivery.count.limit",
-        "group.share.enable",
-        "group.share.heartbeat.interval.ms",
-        "group.share.max.heartbeat.interval.ms",
-        "group.share.max.record.lock.duration.ms",
-        "group.share.max.session.timeout.ms",
-        "group.share.max.share.sessions",
-        "group.share.max.size",
-        "group.share.min.heartbeat.interval.ms",
-        "group.share.min.record.lock.duration.ms",
-        "group.share.min.session.timeout.ms",
-        "group.share.partition.max.record.locks",
-        "group.share.persister.class.name",
-        "group.share.record.lock.duration.ms",
-        "group.share.session.timeout.ms",
-        "group.streams.heartbeat.interval.ms",
-        "group.streams.max.heartbeat.interval.ms",
-        "group.streams.max.session.timeout.ms",
-        "group.streams.max.size",
-        "group.streams.max.standby.replicas",
-        "group.streams.min.heartbeat.interval.ms",
-        "group.streams.min.session.timeout.ms",
-        "group.streams.num.standby.replicas",
-        "group.streams.session.timeout.ms",
-        "initial.broker.registration.timeout.ms",
-        "internal.metadata.delete.delay.millis",
-        "internal.metadata.log.segment.bytes",
-        "internal.metadata.max.batch.size.in.bytes",
-        "internal.metadata.max.fetch.size.in.bytes",
-        "kafka.metrics.polling.interval.secs",
-        "kafka.metrics.reporters",
-        "log.dir.failure.timeout.ms",
-        "max.request.partition.size.limit",
-        "metadata.log.dir",
-        "metadata.log.max.record.bytes.between.snapshots",
-        "metadata.log.max.snapshot.interval.ms",
-        "metadata.log.segment.bytes",
-        "metadata.log.segment.ms",
-        "metadata.max.idle.interval.ms",
-        "metadata.max.retention.bytes",
-        "metadata.max.retention.ms",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "num.replica.alter.log.dirs.threads",
-        "process.roles",
-        "queued.max.requests",
-        "remote.log.manager.copy.quota.window.num",
-        "remote.log.manager.copy.quota.window.size.seconds",
-        "remote.log.manager.fetch.quota.window.num",
-        "remote.log.manager.fetch.quota.window.size.seconds",
-        "remote.log.manager.task.interval.ms",
-        "remote.log.manager.task.retry.backoff.max.ms",
-        "remote.log.manager.task.retry.backoff.ms",
-        "remote.log.manager.task.retry.jitter",
-        "remote.log.manager.thread.pool.size",
-        "remote.log.metadata.custom.metadata.max.bytes",
-        "remote.log.metadata.manager.class.name",
-        "remote.log.metadata.manager.class.path",
-        "remote.log.metadata.manager.impl.prefix",
-        "remote.log.metadata.manager.listener.name",
-        "remote.log.reader.max.pending.tasks",
-        "remote.log.storage.manager.class.name",
-        "remote.log.storage.manager.class.path",
-        "remote.log.storage.manager.impl.prefix",
-        "remote.log.storage.system.enable",
-        "replica.socket.receive.buffer.bytes",
-        "sasl.client.callback.handler.class",
-        "sasl.login.callback.handler.class",
-        "sasl.login.class",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
-        "sasl.mechanism.controller.protocol",
-        "sasl.oauthbearer.assertion.algorithm",
-        "sasl.oauthbearer.assertion.claim.aud",
-        "sasl.oauthbearer.assertion.claim.exp.seconds",
-        "sasl.oauthbearer.assertion.claim.iss",
-        "sasl.oauthbearer.assertion.claim.jti.include",
-        "sasl.oauthbearer.assertion.claim.nbf.seconds",
-        "sasl.oauthbearer.assertion.claim.sub",
-        "sasl.oauthbearer.assertion.file",
-        "sasl.oauthbearer.assertion.private.key.file",
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        "sasl.oauthbearer.assertion.template.file",
-        "sasl.oauthbearer.client.credentials.client.id",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.jwt.retriever.class",
-        "sasl.oauthbearer.jwt.validator.class",
-        "sasl.oauthbearer.scope",
-        "security.providers",
-        "server.max.startup.time.ms",
-        "share.coordinator.append.linger.ms",
-        "share.coordinator.cold.partition.snapshot.interval.ms",
-        "share.coordinator.load.buffer.size",
-        "share.coordinator.snapshot.update.records.per.snapshot",
-        "share.coordinator.state.topic.compression.codec",
-        "share.coordinator.state.topic.min.isr",
-        "share.coordinator.state.topic.num.partitions",
-        "share.coordinator.state.topic.prune.interval.ms",
-        "share.coordinator.state.topic.replication.factor",
-        "share.coordinator.state.topic.segment.bytes",
-        "share.coordinator.threads",
-        "share.coordinator.write.timeout.ms",
-        "share.fetch.purgatory.purge.interval.requests",
-        "socket.connection.setup.timeout.max.ms",
-        "socket.connection.setup.timeout.ms",
-        "transaction.two.phase.commit.enable",
-        "unclean.leader.election.interval.ms",
-        "unstable.api.versions.enable",
-        "unstable.feature.versions.enable",
-    }
-)
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
@@ -309,7 +165,7 @@ def check_broker_overrides(
     invalid = ErrorCode.INVALID_REQUEST
     for name in overrides:
         key = broker_config_key(name)
-        if name in READ_ONLY_IN_KAFKA or (key is not None and key.update_mode is UpdateMode.READ_ONLY):
+        if key is not None and key.update_mode is UpdateMode.READ_ONLY:
             parts = listener_property(name)
             if parts is not None:
                 why = f"Configs cannot be updated dynamically for existing listener {parts.listener}"
@@ -374,7 +230,22 @@ def describe_broker(properties: BrokerProperties, broker: BrokerConfig) -> list[
         else:
             read_only = listener_key.update_mode is UpdateMode.READ_ONLY
             entries.append(_entry(listener_key, places[0].value, places, read_only=read_only))
-    return entries
+    entries += _not_honoured({each.name for each in entries})
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _not_honoured(described: Container[str]) -> Iterator[ConfigEntry]:
+    """Kafka's properties that do nothing here, with their defaults, but for those that are set: they are
+    ``described``."""
+    from minikafka.config.not_honoured import kafka_properties, not_honoured_keys
+
+    known = kafka_properties().broker
+    for name, key in not_honoured_keys().items():
+        if name in described or known[name].internal:
+            continue
+        value = format_value(key, key.default)
+        places = () if value is None else (ConfigSynonym(name, value, ConfigSource.DEFAULT_CONFIG),)
+        yield _entry(key, value, places, read_only=key.update_mode is UpdateMode.READ_ONLY)
 
 
 def describe_cluster_defaults(properties: BrokerProperties) -> list[ConfigEntry]:
@@ -437,7 +308,8 @@ def _places(properties: BrokerProperties, names: tuple[str, ...]) -> tuple[Confi
     """Where the broker properties ``names`` get values from, the strongest first (``configSynonyms``)."""
     found = list(_set_places(properties, names))
     for name in names:
-        key = BROKER_CONFIG_KEYS[name]
+        key = broker_config_key(name)
+        assert key is not None, "the names of synonyms are known"
         default = format_value(key, key.default)
         if default is not None:
             found.append(ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG))

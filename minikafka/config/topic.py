@@ -108,6 +108,10 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 
+DECOMPRESSED_BYTES_UNBOUND = 2147483639
+"""The longest array of Java's: Kafka's way to say that there is no bound."""
+
+
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of one topic; a field is the property's name with underscores for dots."""
 
@@ -272,6 +276,17 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
             synonyms=(Synonym("message.max.bytes"),),
         ),
     ] = 1024 * 1024 + 12
+    max_decompressed_message_bytes: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The largest record, once it is decompressed. Only the default can be set: a batch may be "
+            "128 MiB then, whatever its records are.",
+            ge=DECOMPRESSED_BYTES_UNBOUND,
+            le=DECOMPRESSED_BYTES_UNBOUND,
+        ),
+    ] = DECOMPRESSED_BYTES_UNBOUND
     message_timestamp_after_max_ms: Annotated[
         int,
         prop(
@@ -341,6 +356,24 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
             synonyms=(Synonym("log.preallocate"),),
         ),
     ] = False
+    remote_copy_lag_bytes: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Bytes behind the end from which on a segment is copied to tiered storage. There is none here.",
+            ge=-1,
+        ),
+    ] = -1
+    remote_copy_lag_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Age from which on a segment is copied to tiered storage. There is no tiered storage here.",
+            ge=-1,
+        ),
+    ] = 0
     remote_log_copy_disable: Annotated[
         bool,
         prop(

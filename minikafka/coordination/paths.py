@@ -51,6 +51,7 @@ CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
+KNOWN_BROKERS = "/brokers/known"
 BROKER_SEQUENCE_ID = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 CONFIGS = "/config"
@@ -121,6 +122,11 @@ def is_sensitive(path: str) -> bool:
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def known_broker_path(broker_id: int) -> str:
+    """Of the last registration of a broker, alive or not, until it is unregistered. Not in Kafka's tree."""
+    return f"{KNOWN_BROKERS}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:

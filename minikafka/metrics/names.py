@@ -634,6 +634,17 @@ GROUP_COUNT = gauge(
     "protocol",
     mbean="kafka.server:type=group-coordinator-metrics,name=group-count,protocol=…",
 )
+CLASSIC_GROUP_COUNT = gauge(
+    "kafka_server_group_coordinator_metrics_classic_group_count",
+    "Classic groups by state: PreparingRebalance, CompletingRebalance, Stable, Dead, Empty.",
+    "state",
+    mbean="kafka.server:type=group-coordinator-metrics,name=classic-group-count,state=…",
+)
+OFFSET_COUNT = gauge(
+    "kafka_server_group_coordinator_metrics_offset_count",
+    "Committed offsets.",
+    mbean="kafka.server:type=group-coordinator-metrics,name=offset-count",
+)
 CONSUMER_GROUP_COUNT = gauge(
     "kafka_server_group_coordinator_metrics_consumer_group_count",
     "Groups of KIP-848 by state: empty, assigning, reconciling, stable, dead.",
@@ -698,7 +709,9 @@ GROUP_SERIES = (
     GROUP_OFFSETS,
     *GROUPS_BY_STATE.values(),
     GROUP_COUNT,
+    CLASSIC_GROUP_COUNT,
     CONSUMER_GROUP_COUNT,
+    OFFSET_COUNT,
     COORDINATOR_PARTITIONS,
     *GROUPS_LOAD_TIMES.values(),
     *GROUP_ACTIVITY.values(),

@@ -32,6 +32,7 @@ from minikafka.network.addresses import format_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import AnyBody, decode_response, encode_request
+from minikafka.protocol.wire.releases import OWN_SOFTWARE
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
@@ -356,7 +357,7 @@ class BrokerClient(asyncio.Protocol):
         """ApiVersions in our highest version; a broker that does not know it says which it does (KIP-511)."""
         key = ApiKey.API_VERSIONS
         ours = SUPPORTED[key]
-        body = {"client_software_name": "minikafka", "client_software_version": __version__}
+        body = {"client_software_name": OWN_SOFTWARE, "client_software_version": __version__}
         answer = await self._request(key, ours.max, body, deadline)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             theirs = _ranges(answer).get(key, VersionRange(0, 0))

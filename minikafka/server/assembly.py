@@ -22,6 +22,7 @@ from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Handler
+from minikafka.protocol.wire.releases import OLDER
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
 from minikafka.server.cluster.broker_connection import Connect
@@ -177,6 +178,7 @@ def make_services(
     )
     services = Services(
         config=configs.broker_config,
+        imitated=OLDER.get(configs.broker_config.api_versions),
         clock=clock,
         scheduler=WorkScheduler(clock),
         node_id=node_id,

@@ -314,7 +314,7 @@ class Broker:
     ) -> None:
         """From here on clients can come. Raises StartError."""
         self._prepare_for_records(services)
-        dispatcher = Dispatcher(services, HANDLERS)
+        dispatcher = Dispatcher(services, HANDLERS, imitated=services.imitated)
         await start_authentication(services, dispatcher, sessions=sessions, rng=self._rng)
         socket_server = await self._listen(services, dispatcher, budget)
         self._http = await self._start_http(services, cleaner, socket_server, budget)

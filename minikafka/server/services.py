@@ -21,6 +21,7 @@ from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection
+from minikafka.protocol.wire.releases import Release
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache
@@ -121,6 +122,8 @@ class Services(msgspec.Struct, kw_only=True):
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None
     """Puts in what ``minikafka compact`` has prepared; None until the log cleaner is there."""
+    imitated: Release | None = None
+    """The release that clients see (``api.versions``); None: the one that this broker is modelled on."""
     close_sessions: CloseSessions = _no_sessions
     """Closes the connections of a user; set when there are listeners."""
     log_directory_failed: Callable[[], None] = lambda: None

@@ -51,6 +51,8 @@ class Broker:
                     await broker.add_user("alice")
                     await broker.add_acl("alice", "read", topic="orders")
                     consumer = confluent_kafka.Consumer(broker.client_config("alice") | {"group.id": "a"})
+        api_versions: the release of Kafka that clients see: ``"3.9"``, ``"4.1"`` or ``"4.4"``; None: what
+            ``config`` says, else 4.4.
     """
 
     def __init__(
@@ -60,10 +62,13 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         secure: bool = False,
+        api_versions: str | None = None,
     ) -> None:
         self._is_secure = secure
         self._access: SecureAccess | None = None
         self._config: dict[str, Property] = dict(config or {})
+        if api_versions is not None:
+            self._config["api.versions"] = api_versions
         self._given_data_dir = None if data_dir is None else os.fspath(data_dir)
         self._data_dir: str | None = None
         self._host = host

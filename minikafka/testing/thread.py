@@ -115,8 +115,11 @@ class ThreadedBroker(LoopThread):
         data_dir: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         secure: bool = False,
+        api_versions: str | None = None,
     ) -> None:
-        self._broker = Broker(config=config, data_dir=data_dir, host=host, secure=secure)
+        self._broker = Broker(
+            config=config, data_dir=data_dir, host=host, secure=secure, api_versions=api_versions
+        )
         super().__init__(self._broker, "broker")
 
     @property

@@ -7,8 +7,9 @@ when clients must not see it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 
@@ -19,6 +20,7 @@ from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.server.coordinator.group_service import GroupService
 from minikafka.testing.simulation.client import SimulatedClient, check, make_batch
 from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import Simulation
@@ -128,15 +130,18 @@ class World:
         }
         return await self.ask_until_loaded(ApiKey.CONSUMER_GROUP_HEARTBEAT, body)
 
-    async def commit(self) -> None:
+    async def commit(self, topic_id: UUID | None = None) -> None:
+        """For the topic of the name, or for the one with an id."""
+        topic = {"name": TOPIC} if topic_id is None else {"topic_id": topic_id}
         body = {
             "group_id": GROUP,
             "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
-            "topics": [{"name": TOPIC, "partitions": [offset()]}],
+            "topics": [topic | {"partitions": [offset()]}],
         }
-        (found,) = (await self.ask(ApiKey.OFFSET_COMMIT, body, version=9)).topics
+        version = 9 if topic_id is None else 10
+        (found,) = (await self.ask(ApiKey.OFFSET_COMMIT, body, version=version)).topics
         check(found.partitions[0].error_code)
 
     async def fetched(self) -> int:
@@ -291,6 +296,46 @@ async def a_topic_is_deleted(world: World) -> None:
         return await world.fetched() == NOTHING
 
     await world.eventually(is_gone, within_s=SOON_S)
+
+
+def test_a_commit_for_the_next_topic_of_a_name_outlives_the_news_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The coordinator hears late of a topic that was deleted and made again at once. What was committed for
+    the first one goes then, by its id, and what was committed for the second one stays."""
+    heard: list[Mapping[str, UUID]] = []
+    monkeypatch.setattr(GroupService, "topics_deleted", lambda service, topics: heard.append(topics))
+
+    async def topic_id(world: World) -> UUID:
+        (topic,) = (await world.client.metadata([TOPIC])).topics
+        return UUID(bytes=topic.topic_id.bytes)
+
+    async def story(world: World) -> None:
+        await world.start()
+        first = await topic_id(world)
+        await world.commit(first)
+        assert await world.fetched() == COMMITTED
+        await world.ask(
+            ApiKey.DELETE_TOPICS, {"topics": [{"name": TOPIC, "topic_id": None}], "timeout": 1_000}
+        )
+        await world.client.create_topic(TOPIC, assignment=[[1], [1]])
+        second = await topic_id(world)
+        assert first != second and {first} == {told[TOPIC] for told in heard}
+        groups = world.broker.server.services.groups
+
+        def hear_of(gone: UUID) -> None:
+            for shard in groups.hosted_shards():
+                shard.tell(lambda events, now_ms: events.topics_deleted({TOPIC: gone}))
+
+        await world.commit(second)
+        hear_of(first)
+        await asyncio.sleep(SOON_S)
+        assert await world.fetched() == COMMITTED
+        hear_of(second)
+        await asyncio.sleep(SOON_S)
+        assert await world.fetched() == NOTHING
+
+    Simulation(7).run(lambda simulation: story(World(simulation)))
 
 
 async def a_transaction_with_offsets_ends(world: World) -> None:

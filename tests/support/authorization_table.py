@@ -844,6 +844,7 @@ RULES: Final = (
         "error_code",
         {"timeout": 1000, "feature_updates": [], "validate_only": True},
     ),
+    Rule(ApiKey.UNREGISTER_BROKER, (on_cluster(_ALTER),), _NO_CLUSTER, "error_code", {"broker_id": 7}),
     Rule(
         ApiKey.DESCRIBE_PRODUCERS,
         (on_topic(_READ),),

@@ -282,6 +282,11 @@ def parser() -> argparse.ArgumentParser:
         help="set a property of all brokers; may be repeated",
     )
     options.add_argument(
+        "--api-versions",
+        metavar="RELEASE",
+        help="look like this release of Kafka to clients: 3.9, 4.1 or 4.4 (4.4)",
+    )
+    options.add_argument(
         "--secure",
         action="store_true",
         help="TLS and users with passwords, between brokers too, and nothing allowed that no ACL allows; "
@@ -346,7 +351,13 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
         common["zookeeper.connect"] = arguments.zookeeper
     else:
         common["coordination"] = f"sqlite:///{directory}/coordination.sqlite"
+    if arguments.api_versions is not None:
+        common["api.versions"] = arguments.api_versions
     for setting in map(parse_setting, arguments.set):
+        if setting.name == "api.versions" and arguments.api_versions is not None:
+            raise ConfigError(
+                f"--api-versions and --set api.versions={setting.value} say the same thing twice"
+            )
         if setting.name in OWN:
             raise ConfigError(f"--set {setting.name}: the cluster chooses that for each broker")
         if setting.name == "http.port" and arguments.http_port is not None:

@@ -24,6 +24,7 @@ class ConsumerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 0
 
 
 class GroupSettings(Protocol):

@@ -297,6 +297,16 @@ class OffsetsLog:
             group_id, topic, partition
         )
 
+    def entries(self, group_id: str, topic: str, partition: int) -> Iterator[CommittedOffset]:
+        """What the log holds of a partition: the newest commit, and those of transactions."""
+        newest = self.newest(group_id, topic, partition)
+        if newest is not None:
+            yield newest
+        for transaction in self._transactions.get(group_id, topic, partition) or ():
+            entry = transaction.offsets.get(group_id, topic, partition)
+            if entry is not None:
+                yield entry
+
     def partitions(self, group_id: str, topics: Collection[str] | None = None) -> list[tuple[str, int]]:
         """Topics and partitions, of all topics or of some, of which the log holds an offset, of whatever
         kind."""
@@ -706,12 +716,17 @@ class GroupOffsets:
             return now_ms >= offset.expire_timestamp_ms
         return now_ms - since_ms >= self._settings.offsets_retention_minutes * 60_000
 
-    def topics_deleted(self, topics: Collection[str]) -> list[GroupRecord]:
-        """Tombstones of the offsets of deleted topics (``onPartitionsDeleted``)."""
+    def topics_deleted(self, topics: Mapping[str, UUID]) -> list[GroupRecord]:
+        """Tombstones of the offsets of deleted topics, name → id. Those of another topic of the name, which
+        may have been made before the news of the deletion came, stay (``onTopicsDeleted``)."""
         return [
             _tombstone(group_id, topic, partition)
             for group_id in self._groups
             for topic, partition in self._log.partitions(group_id, topics)
+            if any(
+                entry.topic_id is None or entry.topic_id == topics[topic]
+                for entry in self._log.entries(group_id, topic, partition)
+            )
         ]
 
     # The log

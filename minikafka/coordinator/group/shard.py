@@ -233,7 +233,8 @@ class GroupShard:
         """Every ``offsets.retention.check.interval.ms``: expired offsets and groups without any go."""
         return self._remove(self._offsets.expired_records(now_ms))
 
-    def topics_deleted(self, topics: Collection[str]) -> Effects:
+    def topics_deleted(self, topics: Mapping[str, UUID]) -> Effects:
+        """``topics``: name → id."""
         return self._remove(self._offsets.topics_deleted(topics))
 
     def _remove(self, records: list[GroupRecord]) -> Effects:

@@ -178,6 +178,7 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.UPDATE_FEATURES: VersionRange(0, 2),
     ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
     ApiKey.DESCRIBE_PRODUCERS: VersionRange(0, 0),
+    ApiKey.UNREGISTER_BROKER: VersionRange(0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
     ApiKey.LIST_TRANSACTIONS: VersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: VersionRange(0, 1),
@@ -190,7 +191,6 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
 """What requests are served in; the codec reads and writes every one of these."""
 
 REFUSED: Final[dict[ApiKey, VersionRange]] = {
-    ApiKey.UNREGISTER_BROKER: VersionRange(0, 0),
     ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
     ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
     ApiKey.SHARE_FETCH: VersionRange(1, 2),

@@ -24,7 +24,12 @@ _FAMILIES: Final = {
         ApiKey.DESCRIBE_GROUPS,
     ),
     "client_quotas": (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
-    "cluster": (ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_CLUSTER),
+    "cluster": (
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.UNREGISTER_BROKER,
+    ),
     "configs": (
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,

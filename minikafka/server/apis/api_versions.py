@@ -9,6 +9,9 @@ The APIs of client metrics are hidden while nothing is subscribed (Kafka: while 
 librdkafka prints a line about itself when it finds them, and every client asks in vain from time to time. A
 subscription is found by clients that connect after it was made.
 
+``api.versions`` of the broker's configuration has it look like an older release, but to our own brokers
+and tools (``protocol.wire.releases``).
+
 The finalized level of ``transaction.version`` has producers choose the protocol of their transactions (see
 ``server.runtime.features``).
 
@@ -24,10 +27,11 @@ it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.wire.api_versions import ADVERTISED, SUPPORTED, ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import ADVERTISED, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests import RequestContext
 from minikafka.server.runtime.features import FINALIZED_FEATURES_EPOCH, LEVELS
@@ -43,41 +47,46 @@ def handle_api_versions(services: Services, context: RequestContext, request: An
     if context.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
-            return _body(ErrorCode.INVALID_REQUEST, [])
+            return _body(ErrorCode.INVALID_REQUEST, [], LEVELS)
         context.connection.client_software_name = name
         context.connection.client_software_version = version
         if context.api_version >= 5 and request.cluster_id is not None and _is_another(services, request):
-            return _body(ErrorCode.REBOOTSTRAP_REQUIRED, [])
+            return _body(ErrorCode.REBOOTSTRAP_REQUIRED, [], LEVELS)
     hidden = () if services.configs.client_metrics_subscriptions() else CLIENT_METRICS
-    return _body(ErrorCode.NONE, [_range(key, ADVERTISED[key]) for key in ADVERTISED if key not in hidden])
+    release = services.imitated
+    advertised: Mapping[ApiKey, VersionRange] = ADVERTISED
+    levels: Mapping[str, int] = LEVELS
+    if release is not None and release.advertises_to(context.connection.client_software_name):
+        advertised, levels = release.advertised, release.features
+    ranges = [_range(key, versions) for key, versions in advertised.items() if key not in hidden]
+    return _body(ErrorCode.NONE, ranges, levels)
 
 
 def _is_another(services: Services, request: Any) -> bool:
     return (request.cluster_id, request.node_id) != (services.cluster_id, services.node_id)
 
 
-def unsupported_version() -> Body:
-    """The version 0 answer to a version of ApiVersions that this broker does not know."""
-    key = ApiKey.API_VERSIONS
-    return _body(ErrorCode.UNSUPPORTED_VERSION, [_range(key, SUPPORTED[key])])
+def unsupported_version(versions: VersionRange) -> Body:
+    """The version 0 answer to a version of ApiVersions that is none of ``versions``."""
+    return _body(ErrorCode.UNSUPPORTED_VERSION, [_range(ApiKey.API_VERSIONS, versions)], LEVELS)
 
 
 def _range(key: ApiKey, versions: VersionRange) -> dict[str, Any]:
     return {"api_key": int(key), "min_version": versions.min, "max_version": versions.max}
 
 
-def _body(code: ErrorCode, api_keys: list[dict[str, Any]]) -> Body:
+def _body(code: ErrorCode, api_keys: list[dict[str, Any]], levels: Mapping[str, int]) -> Body:
     return {
         "error_code": code,
         "api_keys": api_keys,
         "throttle_time": 0,
         "supported_features": [
-            {"name": name, "min_version": level, "max_version": level} for name, level in LEVELS.items()
+            {"name": name, "min_version": level, "max_version": level} for name, level in levels.items()
         ],
         "finalized_features_epoch": FINALIZED_FEATURES_EPOCH,
         "finalized_features": [
             {"name": name, "min_version_level": level, "max_version_level": level}
-            for name, level in LEVELS.items()
+            for name, level in levels.items()
         ],
         "zk_migration_ready": False,
     }

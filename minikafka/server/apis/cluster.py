@@ -1,7 +1,8 @@
-"""DescribeCluster, DescribeQuorum and UpdateFeatures (keys 60, 55, 57)."""
+"""DescribeCluster, UnregisterBroker, DescribeQuorum and UpdateFeatures (keys 60, 64, 55, 57)."""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ from minikafka.replication.partition_replicas import NEVER_MS, ReplicaProgress
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.metadata import describe_brokers
 from minikafka.server.apis.shared.authorization import authorized_operations_on_cluster, denied_on_cluster
+from minikafka.server.cluster.coordination_store import mapped_store_failures
+from minikafka.server.cluster.registration import known_brokers, unregister_broker
 from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.server.replica.partition import Partition
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
@@ -23,15 +26,20 @@ ENDPOINT_TYPE_BROKER = 1
 ENDPOINT_TYPE_CONTROLLER = 2
 
 
-def handle_describe_cluster(services: Services, context: RequestContext, request: Any) -> Body:
+def handle_describe_cluster(
+    services: Services, context: RequestContext, request: Any
+) -> Body | Coroutine[Any, Any, Body]:
     """DescribeCluster (key 60): the cluster's id, controller and brokers (KIP-700).
 
     Behaviour (``AuthHelper.computeDescribeClusterResponse``): addresses of the listener that the question
     came on. A question that is meant for a controller's own listener (KIP-919) is refused: brokers are all
     there is here. Everybody may ask; the operations of one that may not describe the cluster are none.
 
-    Versions: 1 endpoint type; 2 fenced brokers may be asked for (KIP-1073); a broker here is either live or
-    unknown.
+    Fenced brokers are those that are gone and were not unregistered: a broker here is never registered and
+    not alive, so it is their last registration that is shown. A fenced broker without the listener is left
+    out, as a live one is.
+
+    Versions: 1 endpoint type; 2 fenced brokers may be asked for (KIP-1073).
     """
     endpoint_type = field(request, "endpoint_type", ENDPOINT_TYPE_BROKER)
     if endpoint_type == ENDPOINT_TYPE_CONTROLLER:
@@ -42,6 +50,36 @@ def handle_describe_cluster(services: Services, context: RequestContext, request
         )
     if endpoint_type != ENDPOINT_TYPE_BROKER:
         return _refuse(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
+    if field(request, "include_fenced_brokers", False):
+        return _with_fenced_brokers(services, context, request)
+    return _describe_cluster(services, context, request, fenced=[])
+
+
+async def _with_fenced_brokers(services: Services, context: RequestContext, request: Any) -> Body:
+    try:
+        with mapped_store_failures("DescribeCluster"):
+            known = await known_brokers(services.store)
+    except KafkaError as error:
+        return _refuse(error.code, str(error))
+    fenced = [
+        {
+            "broker_id": node_id,
+            "host": endpoint.host,
+            "port": endpoint.port,
+            "rack": registration.rack,
+            "is_fenced": True,
+        }
+        for node_id, registration in known.items()
+        for endpoint in registration.endpoints
+        if endpoint.listener_name == context.connection.listener_name
+        and not services.metadata.is_alive(node_id)
+    ]
+    return _describe_cluster(services, context, request, fenced=fenced)
+
+
+def _describe_cluster(
+    services: Services, context: RequestContext, request: Any, *, fenced: list[dict[str, Any]]
+) -> Body:
     metadata = services.metadata
     return {
         "throttle_time": 0,
@@ -59,7 +97,8 @@ def handle_describe_cluster(services: Services, context: RequestContext, request
                 "is_fenced": False,
             }
             for broker in describe_brokers(metadata, context.connection.listener_name)
-        ],
+        ]
+        + fenced,
         "cluster_authorized_operations": authorized_operations_on_cluster(
             services, context, asked=request.include_cluster_authorized_operations
         ),
@@ -74,6 +113,40 @@ def _refuse(code: ErrorCode, message: str) -> Body:
         "cluster_id": "",
         "brokers": [],
     }
+
+
+async def handle_unregister_broker(services: Services, context: RequestContext, request: Any) -> Body:
+    """UnregisterBroker (key 64): a broker that is gone for good is no longer named among the fenced ones.
+
+    Behaviour (``ClusterControlManager.unregisterBroker``): BROKER_ID_NOT_REGISTERED for a broker that never
+    was there, or is unregistered already. It needs ALTER on the cluster. Replicas that the broker still has
+    stay its own: they are moved by a reassignment, before or after.
+
+    Where it differs from Kafka: a live broker is INVALID_REQUEST. Kafka unregisters it, and it does not find
+    back into the cluster until it is started again.
+
+    Versions: 0.
+    """
+    error = denied_on_cluster(services, context, AclOperation.ALTER)
+    if error is None:
+        error = await _unregister(services, BrokerId(request.broker_id))
+    return {"throttle_time": 0, **(NO_ERROR if error is None else error_fields(error))}
+
+
+async def _unregister(services: Services, node_id: BrokerId) -> KafkaError | None:
+    if services.metadata.is_alive(node_id):
+        return KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker ID {node_id} is alive: stop it before it is unregistered"
+        )
+    try:
+        with mapped_store_failures("UnregisterBroker"):
+            was_known = await unregister_broker(services.store, node_id)
+    except KafkaError as error:
+        return error
+    if not was_known:
+        message = f"Broker ID {node_id} is not currently registered"
+        return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
+    return None
 
 
 CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)

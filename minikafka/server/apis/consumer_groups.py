@@ -16,6 +16,7 @@ from minikafka.network.connection import Result
 from minikafka.protocol.internal.group_records import TopicPartitions
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis import refusal as refused
 from minikafka.server.apis.shared.authorization import (
     NOT_ASKED,
     Permission,
@@ -41,6 +42,9 @@ from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 
+CONSUMER = "consumer"
+"""The protocol's name in ``group.coordinator.rebalance.protocols``."""
+
 
 def handle_consumer_group_heartbeat(
     services: Services, context: RequestContext, request: Any
@@ -51,10 +55,13 @@ def handle_consumer_group_heartbeat(
     soon it is to be heard of again, and what it is to own when that has changed. It needs READ on the group,
     else GROUP_AUTHORIZATION_FAILED, and DESCRIBE on the topics it names, else TOPIC_AUTHORIZATION_FAILED.
     What else is wrong with a request is for the groups to say
-    (``coordinator.group.consumer.consumer_groups``).
+    (``coordinator.group.consumer.consumer_groups``). UNSUPPORTED_VERSION, where
+    ``group.coordinator.rebalance.protocols`` is without ``consumer``.
 
     Versions: 0; 1 regular expressions, and the client makes the member's id (KIP-1082).
     """
+    if CONSUMER not in services.config.group_coordinator_rebalance_protocols:
+        return refused.handle(services, context, request)
     error = refusal(services, context, request)
     if error is not None:
         return _heartbeat_body(error)
@@ -153,6 +160,8 @@ def handle_consumer_group_describe(services: Services, context: RequestContext, 
 
     Versions: 0; 1 whether a member speaks the classic protocol (KIP-1099).
     """
+    if CONSUMER not in services.config.group_coordinator_rebalance_protocols:
+        return refused.handle(services, context, request)
     describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
     groups = []
     for group_id in dict.fromkeys(request.group_ids):

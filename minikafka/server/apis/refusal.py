@@ -5,6 +5,8 @@ of share and streams groups when their feature is off): the error stands where t
 the top or with each thing that was asked about; everything else in the answer is empty. The connection stays,
 and clients say what is wrong: Java's raise UnsupportedVersionException.
 
+So are those that a release which ``api.versions`` imitates has switched off.
+
 Versions: those of Kafka 4.4.
 """
 
@@ -50,6 +52,7 @@ def _partitions(request: Any) -> Body:
 
 
 _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _groups,
     ApiKey.SHARE_GROUP_DESCRIBE: _groups,
     ApiKey.STREAMS_GROUP_DESCRIBE: _groups,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _groups_with_topics,

@@ -169,8 +169,9 @@ class MetadataCache:
 
     # What the controller tells
 
-    def update(self, request: UpdateMetadataRequest) -> tuple[str, ...]:
-        """Take in what the controller says. Returns the topics that are gone, or are others of the name."""
+    def update(self, request: UpdateMetadataRequest) -> dict[str, UUID]:
+        """Take in what the controller says. Returns the topics that are gone, name → id, sorted by name;
+        there may be another one of the name now."""
         self.controller_id = request.controller_id
         self._brokers = {
             each.node_id: BrokerEndpoints(
@@ -186,26 +187,28 @@ class MetadataCache:
             for each in request.live_brokers
         }
         self._live_brokers = {each.node_id: each for each in request.live_brokers}
-        gone: set[str] = set()
+        gone: dict[str, UUID] = {}
         by_topic: dict[str, list[LeaderAndIsrPartition]] = defaultdict(list)
         for partition in request.partitions:
             by_topic[partition.topic].append(partition)
         if request.is_full:
-            gone.update(name for name in self._topics if name not in by_topic)
+            gone.update(
+                (name, topic.topic_id) for name, topic in self._topics.items() if name not in by_topic
+            )
         for name, partitions in by_topic.items():
             known = self._topics.get(name)
             if any(each.leader == LEADER_DURING_DELETE for each in partitions):
-                gone.add(name)
+                gone[name] = partitions[0].topic_id if known is None else known.topic_id
             else:
                 if known is not None and known.topic_id != partitions[0].topic_id:
-                    gone.add(name)
+                    gone[name] = known.topic_id
                     known = None
                 self.put_topic(_updated(known, partitions))
         for name in sorted(gone):
             if name not in by_topic or by_topic[name][0].leader == LEADER_DURING_DELETE:
                 self._forget(name)
         self._wake()
-        return tuple(sorted(gone))
+        return dict(sorted(gone.items()))
 
     async def wait_for(self, condition: Callable[[], object], *, timeout_ms: int) -> bool:
         """Until ``condition`` holds, which is looked at after each update. Returns whether it does."""

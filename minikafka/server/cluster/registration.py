@@ -100,6 +100,7 @@ async def register_broker(
     An entry of anybody else is given ``patience_ms`` to go.
 
     ``/brokers/ids`` is written too, so that its version rises with each registration: see ``isr_manager``.
+    What is registered stays known when the broker is gone, see ``known_brokers``.
 
     Raises:
         StartError: the entry belongs to a broker that is alive. StoreError: the store's.
@@ -116,6 +117,7 @@ async def register_broker(
         if is_registered:
             stat = await store.exists(path)
             if stat is not None and stat.ephemeral_owner == store.session_id:
+                await _remember(store, node_id, data)
                 return stat.czxid
         if waited_ms >= patience_ms:
             raise StartError(
@@ -126,6 +128,46 @@ async def register_broker(
             logger.warning("%s is registered by another session; waiting for that to end", path)
         await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
         waited_ms += REGISTRATION_RETRY_MS
+
+
+async def _remember(store: CoordinationStore, node_id: BrokerId, data: bytes) -> None:
+    path = paths.known_broker_path(node_id)
+    try:
+        await store.set(path, data)
+    except NoNodeError:
+        await store.ensure_path(paths.KNOWN_BROKERS)
+        try:
+            await store.create(path, data)
+        except NodeExistsError:  # another process with this id was as fast; it has not lost its session yet
+            await store.set(path, data)
+
+
+async def known_brokers(store: CoordinationStore) -> dict[BrokerId, paths.BrokerRegistration]:
+    """The last registration of each broker, alive or not, but for those that were unregistered. One whose
+    JSON cannot be read is left out. Raises StoreError."""
+    try:
+        names = await store.children(paths.KNOWN_BROKERS)
+    except NoNodeError:
+        return {}
+    known = {}
+    for node_id in sorted(int(name) for name in names if name.isdigit()):
+        try:
+            node = await store.get(paths.known_broker_path(node_id))
+            known[BrokerId(node_id)] = paths.decode_broker(node_id, node.data)
+        except paths.DamagedNodeError as error:
+            logger.error("%s; the broker is left out", error)
+        except NoNodeError:  # unregistered meanwhile
+            continue
+    return known
+
+
+async def unregister_broker(store: CoordinationStore, node_id: BrokerId) -> bool:
+    """Forget a broker that is gone; whether it was known. Raises StoreError."""
+    try:
+        await store.delete(paths.known_broker_path(node_id))
+    except NoNodeError:
+        return False
+    return True
 
 
 def _registration(path: str, data: bytes) -> list[Op]:

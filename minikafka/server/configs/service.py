@@ -749,6 +749,7 @@ class ConfigService:
         return ConsumerGroupSettings(
             session_timeout_ms=config.consumer_session_timeout_ms,
             heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
+            assignment_interval_ms=config.consumer_assignment_interval_ms,
         )
 
     def configured_groups(self) -> list[str]:

@@ -6,8 +6,9 @@ Kafka: ``GroupCoordinatorService``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.group.environment import GroupCounts
@@ -120,8 +121,8 @@ class GroupService(CoordinatorService["GroupShard"]):
             return []
         return shard.regexes_due(group_id, self._clock.now_ms(), has_rules=has_rules)
 
-    def topics_deleted(self, topics: Collection[str]) -> None:
-        """Forget the offsets of topics that are gone."""
+    def topics_deleted(self, topics: Mapping[str, UUID]) -> None:
+        """Forget the offsets of topics that are gone, name → id."""
         for shard in self.hosted_shards():
             shard.tell(lambda groups, now_ms: groups.topics_deleted(topics))
 

@@ -11,6 +11,8 @@ What Kafka does with a request that it cannot serve, and so do we:
   ApiVersions itself, so that the client can try again (KIP-511);
 - an unsupported version of anything else: the connection closes; no answer could be read by a client that
   ignored what ApiVersions told it. Each comes with a log line that names the peer, the API and the version.
+
+All this is so, too, of a release that is imitated (``api.versions``), with its APIs and its versions.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
+from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import (
     AnyBody,
     RequestHeader,
@@ -32,6 +34,7 @@ from minikafka.protocol.wire.codec import (
     encode_response,
     read_request_header,
 )
+from minikafka.protocol.wire.releases import Release
 from minikafka.server.apis import api_versions
 from minikafka.server.quota.client_quotas import HandlerTime
 from minikafka.server.requests import RequestContext, encode_answer, fetch_metrics, timed
@@ -41,8 +44,10 @@ from minikafka.steps import Steps, finish
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
+    from minikafka.server.apis import refusal
     from minikafka.server.dispatch import repeated_fetch, repeated_heartbeat, repeated_produce
 else:
+    refusal = deferred("minikafka.server.apis.refusal")
     repeated_fetch = deferred("minikafka.server.dispatch.repeated_fetch")
     repeated_heartbeat = deferred("minikafka.server.dispatch.repeated_heartbeat")
     repeated_produce = deferred("minikafka.server.dispatch.repeated_produce")
@@ -92,8 +97,7 @@ _FAST_PATHS: Final = {
 class _Route(NamedTuple):
     """Where the requests of one API go."""
 
-    version_min: int
-    version_max: int
+    versions: VersionRange
     handler: Handler
     metrics: RequestMetrics
     answer_may_be_large: bool
@@ -106,7 +110,10 @@ _FINISHED = (tuple, list, PendingResponse)
 class Dispatcher:
     """The ``Handler`` of a socket server: frame in, response out."""
 
-    def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
+    def __init__(
+        self, services: Services, handlers: Mapping[ApiKey, Handler], *, imitated: Release | None = None
+    ) -> None:
+        """``imitated``: what others than our own brokers and tools get."""
         self._services = services
         self._client_quotas = services.client_quotas
         self._fast_paths = services.fast_paths
@@ -114,6 +121,8 @@ class Dispatcher:
         self._handlers = handlers
         self._routes: dict[int, _Route] = {}
         """Of the APIs that were asked for: who never is need not be imported."""
+        self._imitated = imitated
+        self._imitated_routes: dict[int, _Route] = {}
 
     def __call__(self, connection: Connection, frame: Buffer) -> Result:
         """Serve one request.
@@ -127,9 +136,13 @@ class Dispatcher:
             if repeated is not None:
                 return repeated
         header = read_request_header(frame)
-        route = self._routes.get(header.api_key) or self._new_route(header)
-        if not route.version_min <= header.api_version <= route.version_max:
-            return self._unsupported_version(header)
+        route: _Route | None
+        if self._imitated is not None and self._imitated.advertises_to(connection.client_software_name):
+            route = self._imitated_routes.get(header.api_key) or self._imitated_route(header, self._imitated)
+        else:
+            route = self._routes.get(header.api_key) or self._new_route(header)
+        if not route.versions.min <= header.api_version <= route.versions.max:
+            return self._unsupported_version(header, route.versions)
         handler_time = None
         if self._client_quotas.times_requests and header.api_key not in BETWEEN_BROKERS:
             handler_time = HandlerTime(self._client_quotas, connection, header.client_id)
@@ -176,8 +189,23 @@ class Dispatcher:
             raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
         key = ApiKey(header.api_key)
         metrics = self._services.request_metrics.of(key)
-        route = _Route(*_VERSIONS[key], self._handlers[key], metrics, key in _LARGE_ANSWERS)
+        route = _Route(_VERSIONS[key], self._handlers[key], metrics, key in _LARGE_ANSWERS)
         self._routes[key] = route
+        return route
+
+    def _imitated_route(self, header: RequestHeader, release: Release) -> _Route:
+        """The route that a broker of ``release`` has."""
+        route = self._routes.get(header.api_key) or self._new_route(header)
+        key = ApiKey(header.api_key)
+        advertised = release.advertised.get(key)
+        if advertised is None:
+            raise PeerProtocolError(f"unknown api key {key} (version {header.api_version})")
+        versions = VersionRange(
+            max(route.versions.min, advertised.min), min(route.versions.max, advertised.max)
+        )
+        handler = refusal.handle if key in release.switched_off else route.handler
+        route = route._replace(versions=versions, handler=handler)
+        self._imitated_routes[key] = route
         return route
 
     def _remember(self, path: FastPath, context: RequestContext, request: Any, frame: Buffer) -> None:
@@ -223,15 +251,14 @@ class Dispatcher:
         self._services.supervisor.start(ApiKey(context.header.api_key).name, answer)
         return pending
 
-    def _unsupported_version(self, header: RequestHeader) -> Result:
+    def _unsupported_version(self, header: RequestHeader, versions: VersionRange) -> Result:
         name = ApiKey(header.api_key).name
         if header.api_key == ApiKey.API_VERSIONS:
-            body = api_versions.unsupported_version()
+            body = api_versions.unsupported_version(versions)
             steps = encode_response(
                 api_key=header.api_key, api_version=0, correlation_id=header.correlation_id, body=body
             )
             return (finish(steps),)
-        versions = _VERSIONS[ApiKey(header.api_key)]
         raise PeerProtocolError(
             f"UNSUPPORTED_VERSION: {name} version {header.api_version}, "
             f"this broker speaks {versions.min} to {versions.max}"

@@ -524,6 +524,7 @@ class GroupFigures:
         """What the last ``read`` found."""
         yield from self._counts()
         yield Sample(names.GROUP_OFFSETS, self.offsets)
+        yield Sample(names.OFFSET_COUNT, self.offsets)
         yield from self._offsets()
         for group, size in self._members:
             yield Sample(names.GROUP_MEMBERS, size, (group,))
@@ -536,6 +537,7 @@ class GroupFigures:
         yield Sample(names.GROUPS, self.groups)
         for state, series in names.GROUPS_BY_STATE.items():
             yield Sample(series, states["classic", state.lower()])
+            yield Sample(names.CLASSIC_GROUP_COUNT, states["classic", state.lower()], (state,))
         for protocol in ("classic", "consumer"):
             yield Sample(names.GROUP_COUNT, protocols[protocol], (protocol,))
         for state in _CONSUMER_STATES:

@@ -2,9 +2,11 @@
 
 Kafka: ``BrokerFeatures``, ``TransactionVersion``, ``EligibleLeaderReplicasVersion``; KIP-584, KIP-1014. Each
 feature stands at one level, that of a new cluster of Kafka 4: ``eligible.leader.replicas.version`` 1
-(KIP-966), and ``transaction.version`` 2, the second version of the transaction protocol (KIP-890). A producer
-that knows this version chooses it when the level is 2; the others speak the first version, which is always
-served. Java's producer looks at it (``TransactionManager``); librdkafka, aiokafka and kafka-python do not.
+(KIP-966), ``group.version`` 1, the consumer protocol of groups (KIP-848), and ``transaction.version`` 2, the
+second version of the transaction protocol (KIP-890). A producer that knows this version chooses it when the
+level is 2; the others speak the first version, which is always served. Java's producer looks at it
+(``TransactionManager``); librdkafka, aiokafka and kafka-python do not. A release that ``api.versions``
+imitates has levels of its own (``protocol.wire.releases``).
 
 Where it differs from Kafka: no level can be lowered. A cluster lowers one to go back to brokers that do not
 know it, and there are none such.
@@ -14,11 +16,17 @@ from __future__ import annotations
 
 from typing import Final
 
-TRANSACTION_VERSION: Final = "transaction.version"
+from minikafka.protocol.wire.releases import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    GROUP_VERSION,
+    TRANSACTION_VERSION,
+)
+
 TRANSACTION_VERSION_LEVEL: Final = 2
 
 LEVELS: Final = {
-    "eligible.leader.replicas.version": 1,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+    GROUP_VERSION: 1,
     TRANSACTION_VERSION: TRANSACTION_VERSION_LEVEL,
 }
 """Of each feature, its only one."""

@@ -166,7 +166,8 @@ def test_the_log_is_json_when_asked_for_and_names_what_a_file_has_too_much(tmp_p
         status, errors = process.stop()
     assert status == 0
     lines = [json.loads(line) for line in errors.splitlines()]
-    assert any("num.io.threads is not a property" in line["message"] for line in lines)
+    (told,) = [line["message"] for line in lines if "without effect here" in line["message"]]
+    assert told.endswith(": num.io.threads")
     assert any(line["message"] == "stopping" and line["signal"] == "SIGTERM" for line in lines)
 
 

@@ -16,16 +16,22 @@ BOUNDS = SimpleNamespace(
     group_consumer_heartbeat_interval_ms=4_000,
     group_consumer_min_heartbeat_interval_ms=1_000,
     group_consumer_max_heartbeat_interval_ms=30_000,
+    group_consumer_assignment_interval_ms=500,
+    group_consumer_min_assignment_interval_ms=100,
+    group_consumer_max_assignment_interval_ms=15_000,
 )
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+ASSIGNMENT = "consumer.assignment.interval.ms"
 
 
 def test_what_is_not_set_is_the_brokers() -> None:
     assert group_config(BOUNDS, {SESSION: "50000"}) == GroupConfig(
-        consumer_session_timeout_ms=50_000, consumer_heartbeat_interval_ms=4_000
+        consumer_session_timeout_ms=50_000,
+        consumer_heartbeat_interval_ms=4_000,
+        consumer_assignment_interval_ms=500,
     )
     assert group_config(BOUNDS, {}).consumer_session_timeout_ms == 30_000
-    assert list(GROUP_CONFIG_KEYS) == [HEARTBEAT, SESSION]
+    assert list(GROUP_CONFIG_KEYS) == [ASSIGNMENT, "consumer.assignor.offload.enable", HEARTBEAT, SESSION]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +44,8 @@ def test_what_is_not_set_is_the_brokers() -> None:
         ({SESSION: "60001"}, "less than or equal to group.consumer.max.session.timeout.ms"),
         ({HEARTBEAT: "999"}, "greater than or equal to group.consumer.min.heartbeat.interval.ms"),
         ({HEARTBEAT: "30001"}, "less than or equal to group.consumer.max.heartbeat.interval.ms"),
+        ({ASSIGNMENT: "99"}, "greater than or equal to group.consumer.min.assignment.interval.ms"),
+        ({HEARTBEAT: "30000"}, f"{SESSION} must be greater than {HEARTBEAT}"),
         ({SESSION: "20000", HEARTBEAT: "20000"}, f"{SESSION} must be greater than {HEARTBEAT}"),
     ],
 )

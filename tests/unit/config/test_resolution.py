@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config
+from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.config.resolution import (
-    READ_ONLY_IN_KAFKA,
     BrokerProperties,
     ConfigEntry,
     ConfigSynonym,
@@ -204,19 +203,16 @@ def test_what_listeners_have_is_described_and_passwords_are_not_told() -> None:
     assert broker_entry(next(iter(rules)), BrokerProperties(static=rules)).read_only
 
 
-def test_what_only_kafka_refuses_is_unknown_here() -> None:
-    assert not READ_ONLY_IN_KAFKA & BROKER_CONFIG_KEYS.keys()
-    assert "sasl.kerberos.min.time.before.relogin" not in READ_ONLY_IN_KAFKA, "Kafka changes it"
-
-
 def test_every_topic_property_has_a_broker_property_with_the_same_default() -> None:
     without = [key.name for key in TOPIC_CONFIG_KEYS.values() if not key.synonyms]
     assert without == [
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
+        "max.decompressed.message.bytes",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",
     ]
-    assert len(TOPIC_CONFIG_KEYS) == 33, "Kafka 4.1's"
     assert topic_config(broker_config({})) == TopicConfig()

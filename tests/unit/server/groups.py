@@ -94,7 +94,7 @@ class FakeGroups:
         return self._hear("clean_up")
 
     def topics_deleted(self, topics: Any) -> Effects:
-        return self._hear("topics_deleted", tuple(topics))
+        return self._hear("topics_deleted", topics)
 
     def waiting(self) -> list[RequestTicket]:
         return self.waits

@@ -269,6 +269,8 @@ class ConsumerGroup:
         self.regexes_checked_ms = 0
         self.regexes_to_check: list[str] = []
         """What of the round that began then is left."""
+        self.assigned_ms: int | None = None
+        """When the target was written, or read from the log."""
         self.awaited_joins: set[str] = set()
         """Members of the classic protocol that were told to join again and have not."""
         self.uncommitted: GroupChange | None = None

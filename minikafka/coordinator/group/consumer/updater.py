@@ -44,6 +44,7 @@ from minikafka.errors import ErrorCode
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
     GroupRecord,
@@ -102,10 +103,16 @@ class GroupUpdater:
         if wants_others or others_match or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):
             bump_epoch(draft, topics)
             self.counts.consumer_group_rebalances += 1
-        if draft.group.epoch > draft.group.assignment_epoch:
+        if draft.group.epoch > draft.group.assignment_epoch and self._may_assign(draft.group, now_ms):
             update_target(draft, topics, self.settings.group_consumer_assignors[0])
         reconcile(draft, before.member_id, topics, owned=owned, subscription_changed=wants_others)
         return draft.group.members[before.member_id]
+
+    def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Whether the last assignment is old enough for another one (``canComputeNextTargetAssignment``,
+        KIP-1263). Until it is, a member that joins has nothing; its heartbeats ask again."""
+        interval_ms = self.settings.consumer_group(group.group_id).assignment_interval_ms
+        return group.assigned_ms is None or now_ms >= group.assigned_ms + interval_ms
 
     def check_memory(self, before: ConsumerGroupMember, metadata: ConsumerGroupMemberMetadataValue) -> None:
         """Whether the member may tell ``metadata``.
@@ -204,6 +211,8 @@ class GroupUpdater:
             group = ConsumerGroup(key.group_id)
             self.groups[key.group_id] = group
         group.apply(record)
+        if isinstance(key, ConsumerGroupTargetAssignmentMetadataKey) and value is not None:
+            group.assigned_ms = now_ms
 
 
 def revocation(group_id: str, member: ConsumerGroupMember) -> Effect:

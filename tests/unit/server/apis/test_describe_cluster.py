@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 
@@ -48,3 +49,30 @@ async def test_there_are_no_controllers_listeners(
     answer = await admin_broker.ask(KEY, version, body)
     assert (answer.error_code, answer.brokers) == (code, ())
     assert answer.error_message
+
+
+async def test_who_is_gone_is_fenced_until_it_is_unregistered(admin_broker: Any) -> None:
+    services = admin_broker.services
+    endpoint = paths.Endpoint("INSIDE", "10.0.0.7", 9093, "PLAINTEXT")
+    registration = paths.BrokerRegistration(endpoints=(endpoint,), timestamp_ms=1, rack="rack-b")
+    await services.store.create(paths.known_broker_path(7), paths.encode_broker(registration))
+    await services.store.create(paths.known_broker_path(8), b"damaged")
+
+    async def brokers(*, fenced: bool) -> list[tuple[int, str, bool]]:
+        body = {"include_cluster_authorized_operations": False, "include_fenced_brokers": fenced}
+        answer = await admin_broker.ask(KEY, 2, body, listener="INSIDE")
+        return [(each.broker_id, each.host, each.is_fenced) for each in answer.brokers]
+
+    async def unregister(node_id: int) -> tuple[int, str | None]:
+        answer = await admin_broker.ask(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": node_id})
+        return answer.error_code, answer.error_message
+
+    live = (1, "10.0.0.1", False)
+    assert await brokers(fenced=False) == [live]
+    assert await brokers(fenced=True) == [live, (7, "10.0.0.7", True)]
+    assert await unregister(7) == (ErrorCode.NONE, None)
+    assert await brokers(fenced=True) == [live]
+    not_registered = (ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker ID 7 is not currently registered")
+    assert await unregister(7) == not_registered
+    code, message = await unregister(1)
+    assert code == ErrorCode.INVALID_REQUEST and "alive" in (message or "")

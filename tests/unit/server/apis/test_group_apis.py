@@ -417,6 +417,18 @@ async def test_a_member_of_a_kip_848_group_is_given_its_partitions(broker: Any, 
     assert (unknown.member_epoch, unknown.assignment) == (0, None)
 
 
+async def test_a_broker_without_the_consumer_protocol_says_so(broker: Any) -> None:
+    services = broker.services
+    services.config = msgspec.structs.replace(
+        services.config, group_coordinator_rebalance_protocols=("classic",)
+    )
+    assert (await beat(broker, 1)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    described = await broker.ask(
+        ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["g"], "include_authorized_operations": False}
+    )
+    assert [group.error_code for group in described.groups] == [ErrorCode.UNSUPPORTED_VERSION]
+
+
 @pytest.mark.parametrize("changes", [False, True], ids=["at-rest", "rules-change-meanwhile"])
 async def test_what_a_regex_matches_is_authorized_a_few_topics_at_a_time(
     broker: Any, changes: bool, monkeypatch: pytest.MonkeyPatch

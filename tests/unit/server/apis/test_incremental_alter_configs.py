@@ -76,7 +76,7 @@ async def test_each_resource_has_its_own_result(admin_broker: Any, version: int)
 @pytest.mark.parametrize("name", ["1", ""])
 async def test_a_broker_keeps_what_it_does_not_know(admin_broker: Any, name: str) -> None:
     """As Kafka does: stored, shown as a secret, without effect, and gone when it is deleted."""
-    names = ["cleanup.policy", "sasl.kerberos.min.time.before.relogin"]
+    names = ["cleanup.policy", "of.another.release"]
 
     async def alter(broker: Any, *changes: tuple[str, int, str | None]) -> Any:
         body = {"resources": [resource(BROKER, name, *changes)], "validate_only": False}

@@ -1,4 +1,4 @@
-"""UpdateFeatures in every version: a cluster whose one feature stands at one level."""
+"""UpdateFeatures in every version: a cluster whose features stand at one level each."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ async def update(broker: Any, version: int, *levels: tuple[str, int], upgrade_ty
 async def test_no_update_and_level_0_succeed(admin_broker: Any, version: int) -> None:
     answer = await update(admin_broker, version)
     assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-    answer = await update(admin_broker, version, ("group.version", 0))
+    answer = await update(admin_broker, version, ("streams.version", 0))
     assert answer.error_code == ErrorCode.NONE
     if version < 2:
-        assert [each.feature for each in answer.results] == ["group.version"]
+        assert [each.feature for each in answer.results] == ["streams.version"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_any_level_is_refused_for_all_features(admin_broker: Any, version: int) -> None:
-    answer = await update(admin_broker, version, ("group.version", 0), ("metadata.version", 27))
+    answer = await update(admin_broker, version, ("streams.version", 0), ("metadata.version", 27))
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert "Invalid update version 27 for feature metadata.version" in answer.error_message
-    answer = await update(admin_broker, version, ("group.version", -1))
+    answer = await update(admin_broker, version, ("streams.version", -1))
     assert "cannot be less than 0" in answer.error_message
     if version >= 1:
-        answer = await update(admin_broker, version, ("group.version", 0), upgrade_type=9)
+        answer = await update(admin_broker, version, ("streams.version", 0), upgrade_type=9)
         assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 
@@ -56,7 +56,11 @@ async def test_the_version_of_transactions_stays_where_it_is(admin_broker: Any, 
 async def test_api_versions_says_the_same(admin_broker: Any) -> None:
     body = {"client_software_name": "tests", "client_software_version": "1"}
     answer = await admin_broker.ask(ApiKey.API_VERSIONS, 4, body)
-    features = (("eligible.leader.replicas.version", 1, 1), ("transaction.version", 2, 2))
+    features = (
+        ("eligible.leader.replicas.version", 1, 1),
+        ("group.version", 1, 1),
+        ("transaction.version", 2, 2),
+    )
     assert answer.supported_features == features
     assert answer.finalized_features == features
     assert answer.finalized_features_epoch == 0, "more than -1, of a client that has heard of none"

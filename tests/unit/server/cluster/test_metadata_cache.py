@@ -65,8 +65,10 @@ def tell(
     *partitions: LeaderAndIsrPartition,
     brokers: tuple[LiveBroker, ...] = (),
     is_full: bool = False,
-) -> tuple[str, ...]:
-    return cache.update(UpdateMetadataRequest(TWO, 1, 70, partitions, brokers, is_full))
+) -> dict[str, int]:
+    """The topics that are gone, and the numbers in their ids."""
+    gone = cache.update(UpdateMetadataRequest(TWO, 1, 70, partitions, brokers, is_full))
+    return {name: topic_id.int for name, topic_id in gone.items()}
 
 
 def test_a_topic_is_found_by_name_and_by_id_until_it_goes() -> None:
@@ -75,7 +77,7 @@ def test_a_topic_is_found_by_name_and_by_id_until_it_goes() -> None:
     cache.put_topic(topic("a", 1, partitions=2))
     assert [each.name for each in cache.topics()] == ["a", "b"]
     assert cache.topic_by_id(UUID(int=2)) == cache.topic("b") == topic("b", 2)
-    assert tell(cache, news("b", topic_id=2, leader=LEADER_DURING_DELETE)) == ("b",)
+    assert tell(cache, news("b", topic_id=2, leader=LEADER_DURING_DELETE)) == {"b": 2}
     assert cache.topic("b") is cache.topic_by_id(UUID(int=2)) is None
     assert [each.name for each in cache.topics()] == ["a"]
 
@@ -137,9 +139,9 @@ def test_brokers_are_those_that_the_controller_named_last() -> None:
 
 def test_news_of_one_partition_leaves_the_others_as_they_were() -> None:
     cache = MetadataCache()
-    assert tell(cache, news("a", 0), news("a", 1), news("b", topic_id=2)) == ()
+    assert tell(cache, news("a", 0), news("a", 1), news("b", topic_id=2)) == {}
     before = cache.topic("a")
-    assert tell(cache, news("a", 1, leader=TWO, epoch=3)) == ()
+    assert tell(cache, news("a", 1, leader=TWO, epoch=3)) == {}
     found = cache.topic("a")
     assert found is not None and before is not None
     assert [(each.leader, each.leader_epoch) for each in found.partitions] == [(ONE, 0), (TWO, 3)]
@@ -151,7 +153,7 @@ def test_news_of_one_partition_leaves_the_others_as_they_were() -> None:
 def test_what_a_full_update_does_not_name_is_gone() -> None:
     cache = MetadataCache()
     tell(cache, news("a"), news("b", topic_id=2))
-    assert tell(cache, news("b", topic_id=2), news("c", topic_id=3), is_full=True) == ("a",)
+    assert tell(cache, news("b", topic_id=2), news("c", topic_id=3), is_full=True) == {"a": 1}
     assert [each.name for each in cache.topics()] == ["b", "c"]
     assert cache.topic_by_id(UUID(int=1)) is None
 
@@ -159,16 +161,16 @@ def test_what_a_full_update_does_not_name_is_gone() -> None:
 def test_a_topic_is_gone_when_the_controller_says_that_it_is_being_deleted() -> None:
     cache = MetadataCache()
     tell(cache, news("a", 0), news("a", 1), news("b", topic_id=2))
-    assert tell(cache, news("a", 0, leader=LEADER_DURING_DELETE)) == ("a",)
+    assert tell(cache, news("a", 0, leader=LEADER_DURING_DELETE)) == {"a": 1}
     assert cache.topic("a") is cache.topic_by_id(UUID(int=1)) is None
-    assert tell(cache, news("a", 1, leader=LEADER_DURING_DELETE)) == ("a",)  # again: nothing is left to go
+    assert tell(cache, news("a", 1, leader=LEADER_DURING_DELETE)) == {"a": 1}  # again: nothing is left to go
     assert [each.name for each in cache.topics()] == ["b"]
 
 
 def test_another_topic_of_the_same_name_has_nothing_of_the_first() -> None:
     cache = MetadataCache()
     tell(cache, news("a", 0), news("a", 1))
-    assert tell(cache, news("a", 0, topic_id=9, leader=TWO)) == ("a",)
+    assert tell(cache, news("a", 0, topic_id=9, leader=TWO)) == {"a": 1}
     found = cache.topic("a")
     assert found is not None
     assert (found.topic_id, [each.leader for each in found.partitions]) == (UUID(int=9), [TWO])

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -125,8 +126,8 @@ def test_other_topics_are_none_of_its_business(coordinator: Coordinator) -> None
 
 def test_every_shard_hears_of_deleted_topics(coordinator: Coordinator) -> None:
     coordinator.lead()
-    coordinator.service.topics_deleted(["orders"])
-    assert coordinator.groups.told == ["loaded", ("topics_deleted", ("orders",))]
+    coordinator.service.topics_deleted({"orders": UUID(int=1)})
+    assert coordinator.groups.told == ["loaded", ("topics_deleted", {"orders": UUID(int=1)})]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_what_a_bug_has_touched_is_read_from_the_log_again(coordinator: Coordina
         raise ZeroDivisionError
 
     coordinator.groups.answers_to["topics_deleted"] = fail
-    coordinator.service.topics_deleted(["orders"])
+    coordinator.service.topics_deleted({"orders": UUID(int=1)})
     assert waiting.codes == [ErrorCode.NOT_COORDINATOR]
     assert ask(coordinator) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     coordinator.supervisor.run()

@@ -17,6 +17,7 @@ from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
+from minikafka.protocol.wire.releases import OLDER, OWN_SOFTWARE, Release
 from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch.dispatcher import Dispatcher
@@ -35,6 +36,7 @@ class StubServices:
         self.configs = SimpleNamespace(client_metrics_subscriptions=lambda: ["one"])
         self.fast_paths = FastPaths()
         self.authorizer = None
+        self.imitated: Release | None = None
         self.clock = ManualClock()
         self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
         self.scheduler = WorkScheduler(self.clock)
@@ -226,3 +228,54 @@ async def test_an_answer_of_no_known_kind_is_our_bug(supervisor: Supervisor) -> 
             dispatcher(supervisor, delete_records=lambda *_: "text"),
             request(ApiKey.DELETE_RECORDS, 2, {"topics": [], "timeout": 1000}),
         )
+
+
+async def test_an_imitated_release_serves_what_it_knew_to_all_but_our_own(supervisor: Supervisor) -> None:
+    handled = []
+
+    def handler(services: Services, context: RequestContext, body: Any) -> tuple[bytes, ...]:
+        handled.append((context.header.api_key, context.header.api_version))
+        return (b"answer",)
+
+    keys = (ApiKey.METADATA, ApiKey.SHARE_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE)
+    services = cast(Services, StubServices(supervisor))
+    dispatch = Dispatcher(services, dict.fromkeys(keys, handler), imitated=OLDER["3.9"])
+    client, own = StubConnection(), StubConnection()
+    own.client_software_name = OWN_SOFTWARE
+    body = {
+        "topics": [],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+    newest, newest_of_release = (request(ApiKey.METADATA, version, body) for version in (13, 12))
+    assert serve(dispatch, newest_of_release, client) == (b"answer",)
+    with pytest.raises(PeerProtocolError, match=r"UNSUPPORTED_VERSION: METADATA version 13.*0 to 12"):
+        serve(dispatch, newest, client)
+    assert serve(dispatch, newest, own) == (b"answer",)
+    share_fetch = int(ApiKey.SHARE_FETCH).to_bytes(2, "big") + (1).to_bytes(2, "big") + bytes(20)
+    with pytest.raises(PeerProtocolError, match="unknown api key 78"):
+        serve(dispatch, share_fetch, client)
+    assert handled == [(ApiKey.METADATA, 12), (ApiKey.METADATA, 13)]
+
+    described = {"group_ids": ["g"], "include_authorized_operations": False}
+    (frame,) = serve(dispatch, request(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, described), client)
+    _, answer = decode_response(api_key=ApiKey.CONSUMER_GROUP_DESCRIBE, api_version=0, frame=frame[4:])
+    assert [each.error_code for each in answer.groups] == [ErrorCode.UNSUPPORTED_VERSION]
+    assert len(handled) == 2, "the release had it switched off"
+
+
+async def test_an_imitated_release_names_its_versions(supervisor: Supervisor) -> None:
+    services = StubServices(supervisor)
+    services.imitated = OLDER["3.9"]
+    dispatch = Dispatcher(cast(Services, services), HANDLERS, imitated=services.imitated)
+    body = {"client_software_name": "tester", "client_software_version": "1.0"}
+    (frame,) = serve(dispatch, request(ApiKey.API_VERSIONS, 5, body))
+    _, answer = decode_response(api_key=ApiKey.API_VERSIONS, api_version=0, frame=frame[4:])
+    assert [(e.api_key, e.min_version, e.max_version) for e in answer.api_keys] == [(18, 0, 4)]
+    for name, expected in (("tester", OLDER["3.9"].advertised), (OWN_SOFTWARE, ADVERTISED)):
+        body["client_software_name"] = name
+        (frame,) = serve(dispatch, request(ApiKey.API_VERSIONS, 4, body))
+        _, answer = decode_response(api_key=ApiKey.API_VERSIONS, api_version=4, frame=frame[4:])
+        ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+        assert ranges == expected
+        assert bool(answer.finalized_features) == (name == OWN_SOFTWARE)

@@ -139,6 +139,7 @@ class Served:
         self.quotas = ClientQuotas(broker_config({}), clock=clock, metrics=Metrics())
         self.quotas.follow(self.fast_paths.drop)
         services = SimpleNamespace(
+            config=broker_config({}),
             groups=self.groups,
             request_metrics=self.metrics,
             clock=clock,

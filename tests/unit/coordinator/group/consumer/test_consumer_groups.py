@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from minikafka.coordinator.group.consumer.consumer_group import MemberState
+from minikafka.coordinator.group.environment import ConsumerGroupSettings
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult, GroupOperation, OperationKind
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
@@ -70,6 +71,25 @@ def test_a_second_member_gets_what_the_first_has_given_back_and_not_earlier(worl
     assert partitions(second) == [2, 3]
     assert world.group.state == "Stable"
     assert world.counts.consumer_group_rebalances == 2, "one for each who came"
+
+
+def test_a_group_is_not_assigned_again_within_its_interval(world: World) -> None:
+    """KIP-1263: those who come meanwhile have nothing, and all of them are in the next assignment."""
+    world.settings.consumer_group_settings = ConsumerGroupSettings(assignment_interval_ms=1_000)
+    first, second, third = (FakeConsumer(world, each, "orders") for each in "abc")
+    settle(first)
+    assert partitions(first) == [0, 1, 2, 3], "the first assignment waits for nothing"
+    world.shell.advance(999)
+    second.beat()
+    third.beat()
+    first.beat()
+    assert (second.owned, third.owned, partitions(first)) == ({}, {}, [0, 1, 2, 3])
+    assert (world.group.epoch, world.group.assignment_epoch, world.group.state) == (3, 1, "Assigning")
+    world.shell.advance(1)
+    second.beat()
+    assert (world.group.assignment_epoch, world.group.state) == (3, "Reconciling")
+    settle(first, second, third)
+    assert sorted(map(len, map(partitions, (first, second, third)))) == [1, 1, 2]
 
 
 def test_a_member_that_has_missed_what_to_give_back_hears_it_again(world: World) -> None:

@@ -23,6 +23,7 @@ WANTS = st.sampled_from([("x",), ("x", "y"), ("y", "z"), ("x", "y", "z"), ()])
 NOTES = {
     "checked_version",
     "regexes_checked_version",
+    "assigned_ms",
     "regexes_checked_ms",
     "regexes_to_check",
     "awaited_joins",

@@ -42,8 +42,10 @@ class FakeSettings:
     offset_metadata_max_bytes = 4_096
     offsets_retention_minutes = 10_080
 
+    consumer_group_settings = ConsumerGroupSettings()
+
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
-        return ConsumerGroupSettings()
+        return self.consumer_group_settings
 
 
 class FakeTopics:

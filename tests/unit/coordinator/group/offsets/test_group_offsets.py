@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -35,6 +36,7 @@ from tests.unit.coordinator.group.shell import Asked, FakeShell
 
 MINUTE_MS = 60_000
 RETENTION_MINUTES = 10
+OLD_TOPIC, NEW_TOPIC = UUID(int=1), UUID(int=2)
 
 
 class FakeSettings:
@@ -138,9 +140,11 @@ class Story:
         self.offsets.replay(OffsetCommitKey("g", topic, partition), value, producer_id=producer_id)
 
 
-def commit_of(*offsets: tuple[str, int, int], group_id: str = "g", **options: Any) -> OffsetCommit:
+def commit_of(
+    *offsets: tuple[str, int, int], group_id: str = "g", topic_id: UUID | None = None, **options: Any
+) -> OffsetCommit:
     to_commit = tuple(
-        OffsetToCommit(topic=topic, partition=partition, offset=offset)
+        OffsetToCommit(topic=topic, partition=partition, offset=offset, topic_id=topic_id)
         for topic, partition, offset in offsets
     )
     defaults: dict[str, Any] = {"generation_or_member_epoch": -1, "member_id": "", "version": 9}
@@ -382,7 +386,7 @@ def test_offsets_of_deleted_topics_go(story: Story) -> None:
     story.commit(("t", 0, 5), ("u", 0, 6))
     story.commit(("t", 3, 5), group_id="h")
     story.load("t", 9, 1, producer_id=7)
-    assert story.write(story.offsets.topics_deleted(["t", "x"])) == [
+    assert story.write(story.offsets.topics_deleted({"t": OLD_TOPIC, "x": OLD_TOPIC})) == [
         tombstone("t", 0),
         tombstone("t", 9),
         tombstone("t", 3, "h"),
@@ -390,6 +394,20 @@ def test_offsets_of_deleted_topics_go(story: Story) -> None:
     assert story.visible() == {"u-0": 6} and not story.offsets.has_offsets("h")
     story.offsets.replay_marker(7, committed=True)
     assert story.visible() == {"u-0": 6}
+
+
+def test_offsets_of_another_topic_of_the_name_stay(story: Story) -> None:
+    """The news that a topic was deleted may come after the first commit for the next topic of its name."""
+    story.commit(("t", 0, 5), topic_id=OLD_TOPIC)
+    story.commit(("t", 1, 6), topic_id=NEW_TOPIC)
+    story.commit(("t", 2, 7))
+    assert story.write(story.offsets.topics_deleted({"t": OLD_TOPIC})) == [
+        tombstone("t", 0),
+        tombstone("t", 2),
+    ]
+    assert story.visible() == {"t-1": 6}
+    story.commit(("t", 1, 8), topic_id=OLD_TOPIC)
+    assert story.write(story.offsets.topics_deleted({"t": OLD_TOPIC})) == [tombstone("t", 1)]
 
 
 # Transactions (TxnOffsetCommit): read from the log

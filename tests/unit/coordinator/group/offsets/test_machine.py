@@ -4,6 +4,7 @@ that reads the log again sees the same."""
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -127,7 +128,7 @@ class OffsetsMachine(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def delete_topic(self, topic: str) -> None:
-        self.write(self.offsets.topics_deleted([topic]))
+        self.write(self.offsets.topics_deleted({topic: UUID(int=1)}))
         assert not any(place[1] == topic for place in self.in_log())
 
     @rule(group_id=st.sampled_from(GROUPS))

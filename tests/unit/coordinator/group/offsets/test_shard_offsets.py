@@ -277,7 +277,7 @@ def test_many_tombstones_are_not_one_batch(story: Story) -> None:
         story.commit(*(("t", partition + each, 1) for each in range(500)))
     story.commit(("u", 0, 1))
     appends = len(story.shell.appends)
-    story.shell.carry_out(story.shard.topics_deleted(["t"]))
+    story.shell.carry_out(story.shard.topics_deleted({"t": UUID(int=1)}))
     assert [len(append.records) for append in story.shell.appends[appends:]] == [1000, 1000, 500]
     assert story.visible() == {"u-0": 1}
     assert all(isinstance(record.key, OffsetCommitKey) for record in story.shell.log)
