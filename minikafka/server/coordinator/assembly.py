@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, TopicInfo
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings, TopicInfo
 from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid
 from minikafka.metrics.names import GROUP_METRICS, TRANSACTION_METRICS
@@ -54,9 +54,13 @@ class BrokerGroupSettings:
     """A ``GroupSettings``. None of the broker's properties here changes while it runs; groups' do."""
 
     def __init__(
-        self, config: BrokerConfig, *, consumer_group: Callable[[str], ConsumerGroupSettings]
+        self,
+        config: BrokerConfig,
+        *,
+        consumer_group: Callable[[str], ConsumerGroupSettings],
+        share_group: Callable[[str], ShareGroupSettings],
     ) -> None:
-        """``consumer_group``: what holds for one group."""
+        """``consumer_group``, ``share_group``: what holds for one group."""
         self.group_min_session_timeout_ms = config.group_min_session_timeout_ms
         self.group_max_session_timeout_ms = config.group_max_session_timeout_ms
         self.group_initial_rebalance_delay_ms = config.group_initial_rebalance_delay_ms
@@ -66,13 +70,22 @@ class BrokerGroupSettings:
         self.group_max_memory_bytes = config.group_max_memory_bytes
         self.group_consumer_assignors: tuple[str, ...] = config.group_consumer_assignors
         self.group_consumer_migration_policy = config.group_consumer_migration_policy
+        self.group_share_max_size = config.group_share_max_size
+        self.group_share_initialize_retry_interval_ms = max(
+            config.group_share_initialize_retry_interval_ms, config.offsets_commit_timeout_ms
+        )
         self.offset_metadata_max_bytes = config.offset_metadata_max_bytes
         self.offsets_retention_minutes = config.offsets_retention_minutes
         self._consumer_group = consumer_group
+        self._share_group = share_group
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         """What is set for the group, else the broker's values."""
         return self._consumer_group(group_id)
+
+    def share_group(self, group_id: str) -> ShareGroupSettings:
+        """The same for a share group."""
+        return self._share_group(group_id)
 
 
 class CachedTopics:
@@ -155,7 +168,11 @@ def _topic(plan: TopicPlan, configs: ConfigService, parts: CoordinatorParts) -> 
 
 def _group_service(configs: ConfigService, parts: CoordinatorParts) -> GroupService:
     config = configs.broker_config
-    settings = BrokerGroupSettings(config, consumer_group=configs.consumer_group_settings)
+    settings = BrokerGroupSettings(
+        config,
+        consumer_group=configs.consumer_group_settings,
+        share_group=configs.share_group_settings,
+    )
     image = CachedTopics(parts.replicas.metadata)
     return GroupService(
         config=config,
