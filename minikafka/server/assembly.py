@@ -191,6 +191,8 @@ def make_services(
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         transaction_verification=coordinators.verification,
+        shares=coordinators.shares,
+        share_persister=coordinators.share_persister,
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),

@@ -186,6 +186,11 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.PUSH_TELEMETRY: VersionRange(0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: VersionRange(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: VersionRange(0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE: VersionRange(0, 0),
+    ApiKey.WRITE_SHARE_GROUP_STATE: VersionRange(0, 1),
+    ApiKey.DELETE_SHARE_GROUP_STATE: VersionRange(0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 1),
 }
 """What requests are served in; the codec reads and writes every one of these."""
 
@@ -197,11 +202,6 @@ REFUSED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
     ApiKey.ADD_RAFT_VOTER: VersionRange(0, 1),
     ApiKey.REMOVE_RAFT_VOTER: VersionRange(0, 0),
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: VersionRange(0, 0),
-    ApiKey.READ_SHARE_GROUP_STATE: VersionRange(0, 0),
-    ApiKey.WRITE_SHARE_GROUP_STATE: VersionRange(0, 1),
-    ApiKey.DELETE_SHARE_GROUP_STATE: VersionRange(0, 0),
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 1),
     ApiKey.STREAMS_GROUP_HEARTBEAT: VersionRange(0, 1),
     ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 1),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: VersionRange(0, 1),
