@@ -666,8 +666,8 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         prop(
             SHORT,
             HIGH,
-            "Replicas of the share-group state topic. When it is set, share groups wait until so many brokers "
-            "are there; unset: 3, or as many as there are when the topic is made.",
+            "Replicas of the share-group state topic. When it is set, share groups wait until so many "
+            "brokers are there; unset: 3, or as many as there are when the topic is made.",
             ge=1,
             le=SHORT_MAX,
         ),
@@ -691,8 +691,8 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         prop(
             INT,
             HIGH,
-            "How records of the share-group state topic are compressed: 0 not at all, 1 gzip, 2 snappy, 3 lz4, "
-            "4 zstd.",
+            "How records of the share-group state topic are compressed: 0 not at all, 1 gzip, 2 snappy, "
+            "3 lz4, 4 zstd.",
             ge=0,
             le=4,
         ),
@@ -708,8 +708,8 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         prop(
             INT,
             LOW,
-            "After this time without a snapshot the state of a share partition is written again, so that what "
-            "is before it in the topic can be deleted.",
+            "After this time without a snapshot the state of a share partition is written again, so that "
+            "what is before it in the topic can be deleted.",
             ge=1,
         ),
     ] = 5 * 60_000

@@ -47,6 +47,8 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
+from minikafka.server.share.hosted_share_partition import ShareParts
+from minikafka.server.share.manager import SharePartitionManager
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import (
     StoredTopic,
@@ -142,6 +144,15 @@ async def load_logs(
         log_adoption(found, log_manager)
 
 
+class _Settings:
+    record_lock_duration_ms = 30000
+    delivery_count_limit = 5
+    partition_max_record_locks = 2000
+    auto_offset_reset = "earliest"
+    auto_offset_reset_ms = 0
+    is_read_committed = False
+
+
 def make_services(
     *,
     configs: ConfigService,
@@ -193,6 +204,17 @@ def make_services(
         transaction_verification=coordinators.verification,
         shares=coordinators.shares,
         share_persister=coordinators.share_persister,
+        share_partitions=SharePartitionManager(
+            ShareParts(
+                replicas,
+                coordinators.share_persister,
+                timer,
+                log_io,
+                supervisor,
+                lambda group_id: _Settings(),
+            ),
+            sessions_max=2000,
+        ),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),

@@ -304,6 +304,7 @@ class Broker:
         services.groups.start()
         services.transactions.start()
         services.shares.start()
+        services.share_partitions.start()
         cleaner = self._start_maintenance(services, disk_work)
         await self._open(services, sessions, cleaner, budget)
         self._membership = membership

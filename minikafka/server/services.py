@@ -42,6 +42,7 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
+from minikafka.server.share.manager import SharePartitionManager
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
@@ -89,6 +90,7 @@ class Services(msgspec.Struct, kw_only=True):
     shares: ShareService
     """The share coordinator."""
     share_persister: StatePersister
+    share_partitions: SharePartitionManager
     reassignments: ReassignmentService
     configs: ConfigService
     client_metrics: ClientMetricsManager

@@ -21,9 +21,10 @@ history. Invariants:
 - a run with ``before`` belongs to exactly one transition that is not complete;
 - the first run, if there is one, is not terminal, or is waiting for its transition.
 
-Where it differs from Kafka: offsets that are not in the log any more (compacted), and those of aborted
-transactions under read_committed, are archived as soon as a fetch shows it; consumers need not acknowledge
-such gaps between batches. No throttling of records that were delivered often, and no dead letter queue.
+Where it differs from Kafka: offsets that are not in the log any more (compacted), control batches, and
+aborted transactions under read_committed are archived as soon as a fetch shows them; consumers need not
+acknowledge such gaps between batches. There is no throttling of records that were delivered often, and no
+dead letter queue.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ class FetchedBatch(NamedTuple):
 
     first_offset: int
     last_offset: int
-    is_aborted: bool = False
-    """Of an aborted transaction, for a group that reads what is committed."""
+    is_hidden: bool = False
+    """Nothing in it is for consumers: a control batch, or of an aborted transaction for a group that reads
+    what is committed."""
 
 
 class AcquiredRecords(NamedTuple):
@@ -538,7 +540,7 @@ class _Taking:
                 if at > last:
                     break
             end = min(batch.last_offset, last)
-            if batch.is_aborted:
+            if batch.is_hidden:
                 runs.append(Run(at, end, RecordState.ARCHIVED, delivery_count))
             else:
                 if self._mode is AcquireMode.RECORD_LIMIT:

@@ -188,7 +188,7 @@ def test_what_is_compacted_or_aborted_is_passed_over() -> None:
     found = shared.acquire(
         "a",
         0,
-        [FetchedBatch(5, 9), FetchedBatch(10, 14, is_aborted=True), FetchedBatch(20, 24)],
+        [FetchedBatch(5, 9), FetchedBatch(10, 14, is_hidden=True), FetchedBatch(20, 24)],
         max_records=100,
         batch_size=100,
         mode=AcquireMode.BATCH_OPTIMIZED,
