@@ -51,7 +51,8 @@ def handle_share_fetch(
     and INVALID_REQUEST are of the whole request. Acknowledgements that come with it take effect before
     records are acquired, and are answered when they are safe. A fetch waits for min bytes up to max wait; all
     of its partitions together give max records, see ``AcquireMode``. In the answer are partitions with
-    records, with an error, and those that were acknowledged. Epoch -1 ends the session, and releases what the member holds.
+    records, with an error, and those that were acknowledged. Epoch -1 ends the session, and releases what the
+    member holds.
 
     It needs READ on the group (GROUP_AUTHORIZATION_FAILED) and on topics (TOPIC_AUTHORIZATION_FAILED). Bytes
     count for the consumer's quota; beyond it the answer comes, since its records are acquired, and the
