@@ -11,6 +11,7 @@ is refused, for a session that is thrown out would take its records' locks with 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -63,6 +64,7 @@ class ShareSessionCache:
         self.evictions = 0
         """Sessions that ended with their connections (Kafka: ``ShareSessionEvictionsPerSec``)."""
         self._sessions: dict[SessionKey, ShareSession] = {}
+        self._members: Counter[str] = Counter()
 
     def __repr__(self) -> str:
         return f"ShareSessionCache({len(self._sessions)} sessions)"
@@ -78,6 +80,10 @@ class ShareSessionCache:
     def has(self, key: SessionKey) -> bool:
         return key in self._sessions
 
+    def has_group(self, group_id: str) -> bool:
+        """Whether one of its members has a session."""
+        return self._members[group_id] > 0
+
     def find(self, key: SessionKey) -> ShareSession:
         """Raises KafkaError: SHARE_SESSION_NOT_FOUND."""
         session = self._sessions.get(key)
@@ -91,12 +97,15 @@ class ShareSessionCache:
         Raises:
             KafkaError: SHARE_SESSION_LIMIT_REACHED.
         """
-        self._sessions.pop(key, None)
+        replaced = self._sessions.get(key)
+        if replaced is not None:
+            self.end(replaced)
         if len(self._sessions) >= self.sessions_max:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, "The limit of share sessions has been reached."
             )
         session = self._sessions[key] = ShareSession(key, partitions)
+        self._members[key.group_id] += 1
         return session
 
     def proceed(
@@ -126,4 +135,7 @@ class ShareSessionCache:
         if self._sessions.get(session.key) is not session:
             return False
         del self._sessions[session.key]
+        self._members[session.key.group_id] -= 1
+        if not self._members[session.key.group_id]:
+            del self._members[session.key.group_id]
         return True

@@ -10,6 +10,7 @@ States::
     LOADING --its state was read----> ACTIVE
     LOADING --it could not be read--> ENDED
     ACTIVE  --fenced, not led here--> ENDED
+    ACTIVE  --no member is left-----> ENDED
 
 An ended one answers with its error; the next fetch begins another (``manager``).
 
@@ -151,6 +152,11 @@ class HostedSharePartition:
         return shared
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being read or written."""
+        return self._state is _State.ACTIVE and self.fetcher is None and not self._is_writing
+
+    @property
     def isolation(self) -> FetchIsolation:
         """How far the group may read."""
         if self.settings.is_read_committed:
@@ -271,9 +277,11 @@ class HostedSharePartition:
                         done.set_result(error)
                 if error is not None and error.code in ENDING:
                     self.end(error)
-                self._changed(self)
+                if self._waiting:
+                    self._changed(self)
         finally:
             self._is_writing = False
+        self._changed(self)
 
     async def _write_once(self, transitions: list[Transition]) -> KafkaError | None:
         shared = self._shared

@@ -85,6 +85,14 @@ class SharePartitionManager:
         self._forget(session)
         if self.sessions.end(session):
             self.release(session.key)
+            for hosted in list(self._hosted.values()):
+                self._end_unused(hosted)
+
+    def _end_unused(self, hosted: HostedSharePartition) -> None:
+        """Without a member here a group's offsets may be altered, or the group deleted: who comes then reads
+        the state again (``ShareGroupListener.onGroupEmpty``)."""
+        if hosted.is_idle and not self.sessions.has_group(hosted.key.group_id):
+            hosted.end(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group has no members here."))
 
     def _forget(self, session: ShareSession) -> None:
         connection = self._connections.pop(session, None)
@@ -181,3 +189,4 @@ class SharePartitionManager:
             if not keys:
                 del self._by_partition[hosted.topic_partition]
         self._replicas.parked.share_fetch.check_and_complete(hosted.key)
+        self._end_unused(hosted)

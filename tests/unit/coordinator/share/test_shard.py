@@ -79,9 +79,7 @@ class Coordinator:
         return self.do(getattr(self.shard, name)("g", partitions, Ticket(), self.now_ms))
 
     def initialize(self, *, state_epoch: int = 0, start_offset: int = 0, partition: int = 0) -> Any:
-        (answer,) = self.ask(
-            "initialize", InitializeShareState(TOPIC, partition, state_epoch, start_offset)
-        )
+        (answer,) = self.ask("initialize", InitializeShareState(TOPIC, partition, state_epoch, start_offset))
         return answer
 
     def write(
