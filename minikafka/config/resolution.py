@@ -68,22 +68,8 @@ READ_ONLY_IN_KAFKA: Final = frozenset(
         "group.coordinator.append.linger.ms",
         "group.coordinator.rebalance.protocols",
         "group.coordinator.threads",
-        "group.share.assignors",
-        "group.share.delivery.count.limit",
         "group.share.enable",
-        "group.share.heartbeat.interval.ms",
-        "group.share.max.heartbeat.interval.ms",
-        "group.share.max.record.lock.duration.ms",
-        "group.share.max.session.timeout.ms",
-        "group.share.max.share.sessions",
-        "group.share.max.size",
-        "group.share.min.heartbeat.interval.ms",
-        "group.share.min.record.lock.duration.ms",
-        "group.share.min.session.timeout.ms",
-        "group.share.partition.max.record.locks",
         "group.share.persister.class.name",
-        "group.share.record.lock.duration.ms",
-        "group.share.session.timeout.ms",
         "group.streams.heartbeat.interval.ms",
         "group.streams.max.heartbeat.interval.ms",
         "group.streams.max.session.timeout.ms",
@@ -427,9 +413,9 @@ def _places(properties: BrokerProperties, names: tuple[str, ...]) -> tuple[Confi
     """Where the broker properties ``names`` get values from, the strongest first (``configSynonyms``)."""
     found = list(_set_places(properties, names))
     for name in names:
-        key = BROKER_CONFIG_KEYS[name]
-        default = format_value(key, key.default)
-        if default is not None:
+        key = BROKER_CONFIG_KEYS.get(name)
+        default = None if key is None else format_value(key, key.default)
+        if default is not None:  # no default, or a group's property that a broker has none for
             found.append(ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG))
     return tuple(found)
 

@@ -144,15 +144,6 @@ async def load_logs(
         log_adoption(found, log_manager)
 
 
-class _Settings:
-    record_lock_duration_ms = 30000
-    delivery_count_limit = 5
-    partition_max_record_locks = 2000
-    auto_offset_reset = "earliest"
-    auto_offset_reset_ms = 0
-    is_read_committed = False
-
-
 def make_services(
     *,
     configs: ConfigService,
@@ -211,9 +202,9 @@ def make_services(
                 timer,
                 log_io,
                 supervisor,
-                lambda group_id: _Settings(),
+                configs.share_group_settings,
             ),
-            sessions_max=2000,
+            sessions_max=configs.broker_config.group_share_max_share_sessions,
         ),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,

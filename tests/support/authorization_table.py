@@ -249,6 +249,14 @@ _MODERN = {
     "server_assignor": None,
     "topic_partitions": None,
 }
+SHARE_GROUP = "share-group"
+_SHARE = {
+    "group_id": SHARE_GROUP,
+    "member_id": "member",
+    "member_epoch": 1,
+    "rack_id": None,
+    "subscribed_topic_names": None,
+}
 _OFFSET_DELETE = {"group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [{"partition_index": 1}]}]}
 _ADD_PARTITIONS = {
     "v3_and_below_transactional_id": TRANSACTIONAL_ID,
@@ -908,6 +916,49 @@ RULES: Final = (
         "groups[].error_code",
         {"group_ids": [MODERN_GROUP], "include_authorized_operations": False},
         given=(on_group(_DESCRIBE, MODERN_GROUP),),
+    ),
+    Rule(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        (on_group(_READ, SHARE_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        _SHARE,
+    ),
+    Rule(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        (on_topic(_DESCRIBE),),
+        _NO_TOPIC,
+        "error_code",
+        _SHARE | {"subscribed_topic_names": [TOPIC]},
+        given=(on_group(_READ, SHARE_GROUP),),
+    ),
+    Rule(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        (on_group(_DESCRIBE, SHARE_GROUP),),
+        _NO_GROUP,
+        "groups[].error_code",
+        {"group_ids": [SHARE_GROUP], "include_authorized_operations": False},
+    ),
+    Rule(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        (on_group(_DESCRIBE, SHARE_GROUP),),
+        _NO_GROUP,
+        "groups[].error_code",
+        {"groups": [{"group_id": SHARE_GROUP, "topics": None}]},
+    ),
+    Rule(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        (on_group(_READ, SHARE_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        {"group_id": SHARE_GROUP, "topics": []},
+    ),
+    Rule(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        (on_group(_DELETE, SHARE_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        {"group_id": SHARE_GROUP, "topics": []},
     ),
     Rule(
         ApiKey.LIST_CONFIG_RESOURCES,

@@ -33,10 +33,6 @@ def _groups(request: Any) -> Body:
     return {"groups": [{"group_id": group_id} for group_id in request.group_ids]}
 
 
-def _groups_with_topics(request: Any) -> Body:
-    return {"groups": [{"group_id": group.group_id} for group in request.groups]}
-
-
 def _partitions(request: Any) -> Body:
     return {
         "results": [
@@ -50,9 +46,7 @@ def _partitions(request: Any) -> Body:
 
 
 _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
-    ApiKey.SHARE_GROUP_DESCRIBE: _groups,
     ApiKey.STREAMS_GROUP_DESCRIBE: _groups,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _groups_with_topics,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _partitions,
     ApiKey.READ_SHARE_GROUP_STATE: _partitions,
     ApiKey.WRITE_SHARE_GROUP_STATE: _partitions,

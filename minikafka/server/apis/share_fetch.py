@@ -60,7 +60,7 @@ def handle_share_fetch(
 
     Versions: 1 the first stable one; 2 acquire modes (KIP-1206), renewal of locks (KIP-1222).
     """
-    asked = yield from _asked(request, may_renew=field(request, "is_renew_ack", False))
+    asked = yield from _asked(request, may_renew=_may_renew(services, request))
     forgotten = [
         TopicIdPartition(topic.topic_id, partition)
         for topic in request.forgotten_topics_data
@@ -90,7 +90,7 @@ def handle_share_acknowledge(
 
     Versions: 1 the first stable one; 2 renewal of locks (KIP-1222), and the lock's duration in the answer.
     """
-    asked = yield from _asked(request, may_renew=field(request, "is_renew_ack", False))
+    asked = yield from _asked(request, may_renew=_may_renew(services, request))
     epoch = request.share_session_epoch
     try:
         key = _session_key(services, context, request)
@@ -115,6 +115,13 @@ def _session_key(services: Services, context: RequestContext, request: Any) -> S
     if error is not None:
         raise error
     return SessionKey(group_id, member_id)
+
+
+def _may_renew(services: Services, request: Any) -> bool:
+    """Whether it says that it does, and may (``share.renew.acknowledge.enable``)."""
+    if not field(request, "is_renew_ack", False):
+        return False
+    return services.share_partitions.settings_of(request.group_id or "").renew_acknowledge_enable
 
 
 def _asked(request: Any, *, may_renew: bool) -> Steps[_Asked]:

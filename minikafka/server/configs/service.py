@@ -62,7 +62,13 @@ from minikafka.config.client_quotas import (
     stored_quotas,
 )
 from minikafka.config.definition import ConfigKey, ConfigSource, ConfigType
-from minikafka.config.group import GROUP_CONFIG_KEYS, GroupConfig, check_group_overrides, group_config
+from minikafka.config.group import (
+    GROUP_CONFIG_KEYS,
+    GroupConfig,
+    auto_offset_reset,
+    check_group_overrides,
+    group_config,
+)
 from minikafka.config.resolution import (
     MIN_ISR,
     BrokerProperties,
@@ -90,7 +96,7 @@ from minikafka.config.resource import (
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
-from minikafka.coordinator.group.environment import ConsumerGroupSettings
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.security.sasl.scram import ScramCredential, encode_credential
@@ -749,6 +755,23 @@ class ConfigService:
         return ConsumerGroupSettings(
             session_timeout_ms=config.consumer_session_timeout_ms,
             heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
+        )
+
+    def share_group_settings(self, group_id: str) -> ShareGroupSettings:
+        """The same for a share group, for its coordinator and for the leaders of its partitions."""
+        config = self._group_config(self._groups.overrides(group_id))
+        strategy, duration_ms = auto_offset_reset(config.share_auto_offset_reset)
+        return ShareGroupSettings(
+            session_timeout_ms=config.share_session_timeout_ms,
+            heartbeat_interval_ms=config.share_heartbeat_interval_ms,
+            assignment_interval_ms=config.share_assignment_interval_ms,
+            record_lock_duration_ms=config.share_record_lock_duration_ms,
+            delivery_count_limit=config.share_delivery_count_limit,
+            partition_max_record_locks=config.share_partition_max_record_locks,
+            auto_offset_reset=strategy,
+            auto_offset_reset_ms=duration_ms,
+            is_read_committed=config.share_isolation_level == "read_committed",
+            renew_acknowledge_enable=config.share_renew_acknowledge_enable,
         )
 
     def configured_groups(self) -> list[str]:

@@ -24,8 +24,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from minikafka.coordinator.group.environment import ShareGroupSettings
 from minikafka.coordinator.share.messages import (
     UNINITIALIZED_START_OFFSET,
     ReadShareState,
@@ -57,27 +58,6 @@ ENDING = frozenset(
     }
 )
 """After these the share partition is not what it was (``fencedSharePartitionHandler``)."""
-
-
-class ShareGroupSettings(Protocol):
-    """What is set for one group, else the broker's values."""
-
-    @property
-    def record_lock_duration_ms(self) -> int: ...
-    @property
-    def delivery_count_limit(self) -> int: ...
-    @property
-    def partition_max_record_locks(self) -> int: ...
-    @property
-    def auto_offset_reset(self) -> str:
-        """``earliest``, ``latest`` or ``by_duration``."""
-
-    @property
-    def auto_offset_reset_ms(self) -> int:
-        """By which duration."""
-
-    @property
-    def is_read_committed(self) -> bool: ...
 
 
 class ShareKey(NamedTuple):

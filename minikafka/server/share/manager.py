@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from minikafka.coordinator.group.environment import ShareGroupSettings
 from minikafka.coordinator.share.messages import TopicIdPartition
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Connection
 from minikafka.server.share.delayed_share_fetch import ShareFetch, ShareFetchParams, ShareRead
 from minikafka.server.share.hosted_share_partition import (
     HostedSharePartition,
-    ShareGroupSettings,
     ShareKey,
     ShareParts,
 )

@@ -136,6 +136,9 @@ class Shared:
         self._clients.append(client)
         return Member(client, member_id, self.topic_id)
 
+    async def set_group(self, **overrides: str) -> None:
+        await self.broker.services.configs.alter_group("g", overrides)
+
     async def start_offset(self) -> int:
         (summary,) = await self.broker.services.share_persister.read_summary(
             "g", [ReadShareState(self.topic_id, 0, -1)]
