@@ -87,6 +87,7 @@ def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, new
     assert '"firstOffset":1,"lastOffset":1,"deliveryState":2,"deliveryCount":2' in shown
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.timeout(300)
 def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: StartCluster) -> None:
     topic, group = "orders", "workers"
