@@ -631,7 +631,7 @@ GROUPS_BY_STATE = {
 }
 GROUP_COUNT = gauge(
     "kafka_server_group_coordinator_metrics_group_count",
-    "Groups by protocol: classic or consumer.",
+    "Groups by protocol: classic, consumer or share.",
     "protocol",
     mbean="kafka.server:type=group-coordinator-metrics,name=group-count,protocol=…",
 )
@@ -640,6 +640,12 @@ CONSUMER_GROUP_COUNT = gauge(
     "Groups of KIP-848 by state: empty, assigning, reconciling, stable, dead.",
     "state",
     mbean="kafka.server:type=group-coordinator-metrics,name=consumer-group-count,state=…",
+)
+SHARE_GROUP_COUNT = gauge(
+    "kafka_server_group_coordinator_metrics_share_group_count",
+    "Share groups by state: empty, stable, dead.",
+    "state",
+    mbean="kafka.server:type=group-coordinator-metrics,name=share-group-count,state=…",
 )
 COORDINATOR_PARTITIONS = gauge(
     "kafka_server_group_coordinator_metrics_num_partitions",
@@ -660,6 +666,7 @@ GROUP_ACTIVITY = {
         ("offset_deletion", "Offsets that were deleted on demand since the broker started."),
         ("group_completed_rebalance", "Rebalances of classic groups since the broker started."),
         ("consumer_group_rebalance", "New epochs of KIP-848 groups since the broker started."),
+        ("share_group_rebalance", "New epochs of share groups since the broker started."),
     )
 }
 """Gauges that only grow: so are Kafka's in JMX."""
@@ -700,6 +707,7 @@ GROUP_SERIES = (
     *GROUPS_BY_STATE.values(),
     GROUP_COUNT,
     CONSUMER_GROUP_COUNT,
+    SHARE_GROUP_COUNT,
     COORDINATOR_PARTITIONS,
     *GROUPS_LOAD_TIMES.values(),
     *GROUP_ACTIVITY.values(),

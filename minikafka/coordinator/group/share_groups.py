@@ -138,7 +138,7 @@ class ShareGroups:
         self._settings = settings
         self._topics = topics
         self._counts = counts
-        self._asking: set[Ticket] = set()
+        self._asking: dict[Ticket, None] = {}
         """Those who wait for what the share coordinator says."""
 
     def __repr__(self) -> str:
@@ -417,7 +417,7 @@ class ShareGroups:
         draft.write_partitions(with_initializing(group.partitions, asked))
 
         def done(results: list[SharePartitionError], now_ms: int) -> Effects:
-            self._asking.discard(ticket)
+            self._asking.pop(ticket, None)
             for result in results:
                 errors[asked[result.topic_id].topic][result.partition] = result.error
             answer = Answer(ticket, AlterShareGroupOffsetsResult(errors))
@@ -456,7 +456,7 @@ class ShareGroups:
         draft.write_partitions(with_deleting(group.partitions, deleting))
 
         def done(results: list[SharePartitionError], now_ms: int) -> Effects:
-            self._asking.discard(ticket)
+            self._asking.pop(ticket, None)
             for result in results:
                 name = deleting[result.topic_id]
                 errors[name] = errors[name] or result.error
@@ -480,7 +480,7 @@ class ShareGroups:
         draft.write_partitions(with_deleting(state, names))
 
         def done(results: list[SharePartitionError], now_ms: int) -> Effects:
-            self._asking.discard(ticket)
+            self._asking.pop(ticket, None)
             for result in results:
                 if result.error is not None:
                     return [Answer(ticket, result.error)]
@@ -529,12 +529,12 @@ class ShareGroups:
     ) -> Effects:
         """Ask the share coordinator when what the draft says is committed; ``ticket`` waits for what it
         says."""
-        self._asking.add(ticket)
+        self._asking[ticket] = None
         return [_Question(draft.records, self, ticket, question)] if draft.records else [question]
 
     def not_asked(self, ticket: Ticket) -> None:
         """What was to be written before has failed."""
-        self._asking.discard(ticket)
+        self._asking.pop(ticket, None)
 
     def describe(self, group_id: str) -> DescribedShareGroup:
         """A group that is not there, or no share group, is described as GROUP_ID_NOT_FOUND. Topics that are

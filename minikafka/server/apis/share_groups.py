@@ -163,8 +163,8 @@ def _describe(
     if isinstance(found, KafkaError):
         return DescribedShareGroup(group_id=group_id, error=found.code, error_message=found.message)
     ids = {topic_id for member in found.members for topic_id in member.assignment}
-    names = {topic.name for each in ids if (topic := services.metadata.topic_by_id(each)) is not None}
-    if describable is not None and not all(describable[name] for name in names):
+    topics = [topic for each in sorted(ids) if (topic := services.metadata.topic_by_id(each)) is not None]
+    if describable is not None and not all(describable[topic.name] for topic in topics):
         return DescribedShareGroup(
             group_id=group_id,
             error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,

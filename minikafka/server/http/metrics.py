@@ -388,6 +388,7 @@ LABEL_BYTES_MAX = 512 * 1024
 """Of names, for either: a name may have 32 KB."""
 
 _CONSUMER_STATES = ("empty", "assigning", "reconciling", "stable", "dead")
+_SHARE_STATES = ("empty", "stable", "dead")
 
 
 class CommittedRow(NamedTuple):
@@ -476,10 +477,12 @@ class GroupFigures:
         yield Sample(names.GROUPS, self.groups)
         for state, series in names.GROUPS_BY_STATE.items():
             yield Sample(series, states["classic", state.lower()])
-        for protocol in ("classic", "consumer"):
+        for protocol in ("classic", "consumer", "share"):
             yield Sample(names.GROUP_COUNT, protocols[protocol], (protocol,))
         for state in _CONSUMER_STATES:
             yield Sample(names.CONSUMER_GROUP_COUNT, states["consumer", state], (state,))
+        for state in _SHARE_STATES:
+            yield Sample(names.SHARE_GROUP_COUNT, states["share", state], (state,))
         shards: list[HostedShard[GroupShard]] = services.groups.hosted_shards()
         for shard_state in _SHARD_STATES:
             count = sum(shard.state is shard_state for shard in shards)
@@ -495,6 +498,7 @@ class GroupFigures:
             ("offset_deletion", counts.offset_deletions),
             ("group_completed_rebalance", counts.completed_rebalances),
             ("consumer_group_rebalance", counts.consumer_group_rebalances),
+            ("share_group_rebalance", counts.share_group_rebalances),
         ):
             yield Sample(names.GROUP_ACTIVITY[name], done)
 

@@ -56,7 +56,11 @@ async def test_the_version_of_transactions_stays_where_it_is(admin_broker: Any, 
 async def test_api_versions_says_the_same(admin_broker: Any) -> None:
     body = {"client_software_name": "tests", "client_software_version": "1"}
     answer = await admin_broker.ask(ApiKey.API_VERSIONS, 4, body)
-    features = (("eligible.leader.replicas.version", 1, 1), ("transaction.version", 2, 2))
+    features = (
+        ("eligible.leader.replicas.version", 1, 1),
+        ("share.version", 1, 1),
+        ("transaction.version", 2, 2),
+    )
     assert answer.supported_features == features
     assert answer.finalized_features == features
     assert answer.finalized_features_epoch == 0, "more than -1, of a client that has heard of none"
