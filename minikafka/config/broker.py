@@ -723,6 +723,82 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         ),
     ] = 100
 
+    # The share coordinator and its topic (``ShareCoordinatorConfig``). Different from Kafka:
+    # ``share.coordinator.state.topic.replication.factor`` is 3 at most, not 3, unless it is set.
+
+    share_coordinator_state_topic_num_partitions: Annotated[
+        int, prop(INT, HIGH, "Partitions of the share-group state topic when it is made.", ge=1)
+    ] = 50
+    share_coordinator_state_topic_replication_factor: Annotated[
+        int,
+        prop(
+            SHORT,
+            HIGH,
+            "Replicas of the share-group state topic. When it is set, share groups wait until so many "
+            "brokers are there; unset: 3, or as many as there are when the topic is made.",
+            ge=1,
+            le=SHORT_MAX,
+        ),
+    ] = 3
+    share_coordinator_state_topic_min_isr: Annotated[
+        int,
+        prop(
+            SHORT,
+            HIGH,
+            "The min.insync.replicas of the share-group state topic when it is made; its number of replicas, "
+            "where that is less.",
+            ge=1,
+            le=SHORT_MAX,
+        ),
+    ] = 2
+    share_coordinator_state_topic_segment_bytes: Annotated[
+        int, prop(INT, HIGH, "The segment size of the share-group state topic when it is made.", ge=1)
+    ] = 100 * 1024 * 1024
+    share_coordinator_state_topic_compression_codec: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "How records of the share-group state topic are compressed: 0 not at all, 1 gzip, 2 snappy, "
+            "3 lz4, 4 zstd.",
+            ge=0,
+            le=4,
+        ),
+    ] = 0
+    share_coordinator_state_topic_prune_interval_ms: Annotated[
+        int,
+        prop(
+            INT, LOW, "How often records of the share-group state topic are deleted that are redundant.", ge=1
+        ),
+    ] = 5 * 60_000
+    share_coordinator_cold_partition_snapshot_interval_ms: Annotated[
+        int,
+        prop(
+            INT,
+            LOW,
+            "After this time without a snapshot the state of a share partition is written again, so that "
+            "what is before it in the topic can be deleted.",
+            ge=1,
+        ),
+    ] = 5 * 60_000
+    share_coordinator_snapshot_update_records_per_snapshot: Annotated[
+        int,
+        prop(INT, MEDIUM, "Updates of a share partition's state between two snapshots.", ge=0, le=500),
+    ] = 500
+    share_coordinator_load_buffer_size: Annotated[
+        int,
+        prop(INT, HIGH, "How many bytes of the share-group state topic are read at once to load it.", ge=1),
+    ] = 5 * 1024 * 1024
+    share_coordinator_write_timeout_ms: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "How long the share coordinator waits for the replicas of its topic to have a write.",
+            ge=1,
+        ),
+    ] = 5_000
+
     # The windows of client quotas (``QuotaConfig``). Those of replication quotas are with replication.
 
     quota_window_num: Annotated[

@@ -52,6 +52,7 @@ from minikafka.metrics.series import (
 
 GROUP_METRICS: Final = "group-coordinator-metrics"
 TRANSACTION_METRICS: Final = "transaction-coordinator-metrics"
+SHARE_COORDINATOR_METRICS: Final = "share-coordinator-metrics"
 LOAD_TIME_MAX: Final = "partition-load-time-max"
 LOAD_TIME_AVG: Final = "partition-load-time-avg"
 

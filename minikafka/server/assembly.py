@@ -47,6 +47,8 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
+from minikafka.server.share.hosted_share_partition import ShareParts
+from minikafka.server.share.manager import SharePartitionManager
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import (
     StoredTopic,
@@ -191,6 +193,19 @@ def make_services(
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         transaction_verification=coordinators.verification,
+        shares=coordinators.shares,
+        share_persister=coordinators.share_persister,
+        share_partitions=SharePartitionManager(
+            ShareParts(
+                replicas,
+                coordinators.share_persister,
+                timer,
+                log_io,
+                supervisor,
+                configs.share_group_settings,
+            ),
+            sessions_max=configs.broker_config.group_share_max_share_sessions,
+        ),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from minikafka.errors import KafkaError
+from minikafka.protocol.internal.share_record_codec import SharePartitionKey as SharePartitionKey
+from minikafka.protocol.internal.share_record_codec import StateBatch as StateBatch
 
 UNINITIALIZED_START_OFFSET: Final = -1
 """No share-partition start offset yet: the leader decides by ``share.auto.offset.reset``
@@ -28,16 +30,6 @@ NO_LEADER_EPOCH: Final = -1
 class TopicIdPartition(NamedTuple):
     topic_id: UUID
     partition: int
-
-
-class StateBatch(NamedTuple):
-    """The state of the records of ``first_offset`` to ``last_offset``, both included. ``delivery_state`` is
-    the id of a ``RecordState``: 0 available, 2 acknowledged, 4 archived."""
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
 
 
 class InitializeShareState(NamedTuple):

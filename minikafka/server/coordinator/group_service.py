@@ -54,7 +54,7 @@ class GroupReplay:
     def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
 
-    def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
+    def record(self, key: bytes, value: bytes | None, now_ms: int, *, offset: int, producer_id: int) -> None:
         try:
             record = group_record_codec.decode_record(key, value)
         except group_record_codec.UnreadableRecord as error:

@@ -754,7 +754,7 @@ def _purgatories(services: Services) -> Iterator[Sample]:
     parked, groups = services.replica_manager.parked, services.groups.parked
     waiting = [
         (purgatory.name, purgatory.watched, purgatory.delayed)
-        for purgatory in (parked.produce, parked.fetch, parked.delete_records)
+        for purgatory in (parked.produce, parked.fetch, parked.delete_records, parked.share_fetch)
     ]
     waiting += [(each.name, each.watched, each.delayed) for each in (groups.rebalance, groups.heartbeat)]
     for name, watched, _ in waiting:
