@@ -78,9 +78,7 @@ class ShareGroup:
 
     def check(self) -> None:
         """Nothing that was answered to be accepted came again."""
-        again = [
-            each for each in self.deliveries if each.at_s > self.accepted.get(each.value, float("inf"))
-        ]
+        again = [each for each in self.deliveries if each.at_s > self.accepted.get(each.value, float("inf"))]
         assert not again, f"{len(again)} records came again after they were accepted: {again[:5]}"
 
     def _run(self, member: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -260,7 +261,7 @@ def test_of_each_offset_the_later_state_counts(
         for offset in range(batch.first_offset, batch.last_offset + 1)
     }
     assert found == expected
-    for left, right in zip(combined, combined[1:], strict=False):
+    for left, right in pairwise(combined):
         assert left.last_offset < right.first_offset
         assert left.last_offset + 1 < right.first_offset or left[2:] != right[2:]
 
