@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import NoReturn
 from uuid import UUID
 
@@ -120,6 +121,8 @@ class ShareGroup:
         """When the log said of each initializing topic that it is that."""
         self.checked_version = -1
         """The version of the topics that ``metadata_hash`` is known to stand for."""
+        self.settled_version = -1
+        """The version of the topics for which all that is wanted has state and is assigned."""
         self.uncommitted: GroupChange | None = None
         """The last change that was written and is not committed."""
 
@@ -239,6 +242,7 @@ class ShareGroup:
 
     def apply(self, record: GroupRecord, now_ms: int) -> None:
         """Take in one record of this group."""
+        self.settled_version = -1
         match record.key, record.value:
             case ShareGroupMetadataKey(), ShareGroupMetadataValue() as value:
                 self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
@@ -455,24 +459,22 @@ def _fill(
     sharing: int,
     member_ids: Sequence[str],
 ) -> None:
-    """Give the partitions that have too few sharers to the members that have too few partitions."""
-    open_places = [place for place in sharers if len(sharers[place]) < sharing]
+    """Give the partitions that have too few sharers, those with the fewest first, to the members that have
+    too few partitions. A member may share in all that is left already: then it has fewer than it should."""
+    ranks = {place: rank for rank, place in enumerate(sharers)}
+    heap = [
+        (len(members), ranks[place], place) for place, members in sharers.items() if len(members) < sharing
+    ]
+    heapify(heap)
     for member_id in member_ids:
-        while kept[member_id] < wanted[member_id]:
-            place = min(
-                (place for place in open_places if member_id not in sharers[place]),
-                key=lambda each: len(sharers[each]),
-                default=None,
-            )
-            if place is None:
-                break
-            sharers[place].add(member_id)
-            kept[member_id] += 1
-            if len(sharers[place]) == sharing:
-                open_places.remove(place)
-    # A member may already share in all that is open: then the emptiest members take what none has yet.
-    for place in open_places:
-        if not sharers[place]:
-            member_id = min(member_ids, key=lambda each: kept[each])
-            sharers[place].add(member_id)
-            kept[member_id] += 1
+        mine: list[tuple[int, int, _Place]] = []
+        while heap and kept[member_id] < wanted[member_id]:
+            count, rank, place = heappop(heap)
+            if member_id not in sharers[place]:
+                sharers[place].add(member_id)
+                kept[member_id] += 1
+                count += 1
+            if count < sharing:
+                mine.append((count, rank, place))
+        for each in mine:
+            heappush(heap, each)

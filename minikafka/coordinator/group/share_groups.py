@@ -195,7 +195,8 @@ class ShareGroups:
         now_ms: int,
     ) -> None:
         group_id, member_id, topics = draft.group.group_id, before.member_id, self._topics
-        pending = draft.group.has_unassigned(topics)
+        settled = draft.group.settled_version == topics.version
+        pending = not settled and draft.group.has_unassigned(topics)
         if metadata != before.metadata:
             draft.write(ShareGroupMemberMetadataKey(group_id, member_id), metadata)
         changed = pending or set(metadata.subscribed_topic_names) != set(
@@ -319,6 +320,8 @@ class ShareGroups:
         """What the group wants and has no state: it is initializing, and the share coordinator is asked for
         it (Kafka: ``subscribedTopicsChangeMap``)."""
         group = draft.group
+        if group.settled_version == self._topics.version:
+            return []
         missing: dict[UUID, NamedPartitions] = {}
         for name in group.subscribed_topics():
             if info := self._topics.topic(name):
@@ -327,6 +330,8 @@ class ShareGroups:
                 if numbers:
                     missing[info.topic_id] = NamedPartitions(name, numbers)
         if not missing:
+            if not draft.records and not group.partitions.initializing:
+                group.settled_version = self._topics.version
             return []
         # Also where it says nothing new: the time until the next retry begins again.
         value = with_initializing(group.partitions, missing)

@@ -234,9 +234,8 @@ class FakeGroups(FakeCoordinators):
         group, code = self.groups.get(request.group_id), self._code(node_id, request.group_id)
         responses = []
         for topic in () if group is None or code else request.topics:
-            known = (
-                [] if group is None else [each for each in group.committed if each.topic == topic.topic_name]
-            )
+            offsets = self.groups[request.group_id].committed
+            known = [each for each in offsets if each.topic == topic.topic_name]
             for each in known:
                 del offsets[each]
             error = int(NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

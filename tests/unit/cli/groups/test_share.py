@@ -82,9 +82,7 @@ def test_a_reset_shows_first_and_changes_only_with_execute(share: Any, cluster: 
     assert share(*reset, "--execute") == (0, lines, "")
     assert cluster.groups["idle"].committed == {T0: 10, T1: 0}
     cluster.refuses_commits = {T1: ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    status, _, error = share(
-        "reset-offsets", "--group", "idle", "--topic", "orders", "--to-latest", "--execute"
-    )
+    status, _, error = share(*reset[:3], "--topic", "orders", "--to-latest", "--execute")
     assert status == 1 and "orders-1: COORDINATOR_NOT_AVAILABLE" in error
 
 

@@ -173,6 +173,7 @@ def test_a_question_without_an_answer_is_repeated_after_the_retry_interval_only(
 def test_a_topic_that_comes_or_grows_is_initialized_and_one_that_goes_is_forgotten() -> None:
     story = Story(t=1)
     epoch = story.joined("t", "late")
+    assert story.beat("m", epoch).answer.member_epoch == epoch, "settled"
     story.topics.put("t", 2)
     story.topics.put("late", 1)
     epoch = story.beat("m", epoch).answer.member_epoch
