@@ -24,13 +24,11 @@ from minikafka.coordinator.share.messages import (
 )
 from minikafka.coordinator.share.shard import ShareShard, combine_batches
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.share_record_codec import (
+from minikafka.protocol.internal.share_record_codec import UnreadableShareRecord, decode_record, encode_record
+from minikafka.protocol.internal.share_records import (
     ShareRecord,
     ShareSnapshotValue,
     ShareUpdateValue,
-    UnreadableShareRecord,
-    decode_record,
-    encode_record,
 )
 
 TOPIC = UUID("6f02ed56-0f49-432e-8b16-9c0f0e8ffb77")
