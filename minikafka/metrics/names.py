@@ -867,6 +867,50 @@ SECURITY = (
     ACLS,
 )
 
+_share_sessions = partial(mbean_gauge, "kafka.server:ShareSessionCache")
+
+SHARE_SESSIONS = _share_sessions("ShareSessionsCount", "Share sessions of members with this broker.")
+SHARE_SESSION_PARTITIONS = _share_sessions("SharePartitionsCount", "Partitions in all share sessions.")
+SHARE_SESSION_EVICTIONS = mbean_counter(
+    "kafka.server:ShareSessionCache", "ShareSessionEvictions", "Share sessions that ended with a connection."
+)
+RECORD_ACKNOWLEDGEMENTS = mbean_counter(
+    "kafka.server:ShareGroupMetrics",
+    "RecordAcknowledgements",
+    "Records that members of share groups have acknowledged, by how: Accept, Release, Reject, Renew.",
+    "ackType",
+)
+ACQUISITION_LOCK_TIMEOUTS = mbean_counter(
+    "kafka.server:SharePartitionMetrics",
+    "AcquisitionLockTimeout",
+    "Records whose lock was over before they were acknowledged; Kafka's is by share partition.",
+)
+SHARE_PARTITIONS = gauge(
+    "minikafka_share_partitions", "Partitions that this broker leads and share groups consume, each by group."
+)
+SHARE_STATE_WRITES = counter(
+    "kafka_server_share_coordinator_metrics_write",
+    "Writes of the share coordinator for leaders of partitions.",
+    mbean="kafka.server:type=share-coordinator-metrics,name=write-total",
+)
+SHARE_STATE_PARTITIONS = gauge(
+    "minikafka_share_coordinator_partitions",
+    "Partitions of __share_group_state that are coordinated here, by state: loading, active, failed.",
+    "state",
+)
+SHARE_LOAD_TIMES = load_times(SHARE_COORDINATOR_METRICS)
+SHARE_GROUPS = (
+    SHARE_SESSIONS,
+    SHARE_SESSION_PARTITIONS,
+    SHARE_SESSION_EVICTIONS,
+    RECORD_ACKNOWLEDGEMENTS,
+    ACQUISITION_LOCK_TIMEOUTS,
+    SHARE_PARTITIONS,
+    SHARE_STATE_WRITES,
+    SHARE_STATE_PARTITIONS,
+    *SHARE_LOAD_TIMES.values(),
+)
+
 ALL_SERIES: Final = (
     *TRAFFIC,
     *REPLICAS,
@@ -877,6 +921,7 @@ ALL_SERIES: Final = (
     *FOLLOWING,
     *GROUP_SERIES,
     *TRANSACTIONS,
+    *SHARE_GROUPS,
     *CLIENTS,
     *SECURITY,
     *PROCESS,

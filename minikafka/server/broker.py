@@ -301,10 +301,8 @@ class Broker:
             await until_connected("the ACLs", services.acls.load)
         self._follow_changes(services, transport)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
-        services.groups.start()
-        services.transactions.start()
-        services.shares.start()
-        services.share_partitions.start()
+        for part in (services.groups, services.transactions, services.shares, services.share_partitions):
+            part.start()
         cleaner = self._start_maintenance(services, disk_work)
         await self._open(services, sessions, cleaner, budget)
         self._membership = membership

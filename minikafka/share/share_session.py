@@ -21,6 +21,8 @@ from minikafka.errors import ErrorCode, KafkaError
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
+PARTITIONS_MAX: Final = 100_000
+"""Of a session: more than any group consumes of one broker; a session is memory that its member fills."""
 
 
 def next_epoch(epoch: int) -> int:
@@ -95,8 +97,10 @@ class ShareSessionCache:
         """A new session in the place of the member's last one.
 
         Raises:
-            KafkaError: SHARE_SESSION_LIMIT_REACHED.
+            KafkaError: SHARE_SESSION_LIMIT_REACHED, INVALID_REQUEST.
         """
+        session = ShareSession(key, partitions)
+        _check_size(session)
         replaced = self._sessions.get(key)
         if replaced is not None:
             self.end(replaced)
@@ -104,7 +108,7 @@ class ShareSessionCache:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, "The limit of share sessions has been reached."
             )
-        session = self._sessions[key] = ShareSession(key, partitions)
+        self._sessions[key] = session
         self._members[key.group_id] += 1
         return session
 
@@ -119,7 +123,7 @@ class ShareSessionCache:
         """The next request of a session.
 
         Raises:
-            KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+            KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, INVALID_REQUEST.
         """
         session = self.find(key)
         if epoch != session.epoch:
@@ -127,6 +131,7 @@ class ShareSessionCache:
         session.partitions.update(dict.fromkeys(add))
         for partition in forget:
             session.partitions.pop(partition, None)
+        _check_size(session)
         session.epoch = next_epoch(session.epoch)
         return session
 
@@ -139,3 +144,10 @@ class ShareSessionCache:
         if not self._members[session.key.group_id]:
             del self._members[session.key.group_id]
         return True
+
+
+def _check_size(session: ShareSession) -> None:
+    if len(session.partitions) > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"A share session has at most {PARTITIONS_MAX} partitions."
+        )

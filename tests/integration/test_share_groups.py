@@ -63,7 +63,9 @@ def newest_java() -> Iterator[str]:
 
 
 @pytest.mark.java
-def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, newest_java: str) -> None:
+def test_a_java_consumer_releases_rejects_and_accepts(
+    broker: BrokerProcess, newest_java: str, java_class_path: str
+) -> None:
     topic, group = "tasks", "java"
     confluent.make_topic(broker.bootstrap, topic)
     configure_group(broker.bootstrap, group, share_auto_offset_reset="earliest")
@@ -78,8 +80,8 @@ def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, new
     ]
     assert records[4:] == [["0", "1", "2", "release1"]]
     shown = java.run(
-        newest_java,
-        "org.apache.kafka.tools.DumpLogSegments",
+        java_class_path,
+        "kafka.tools.DumpLogSegments",
         *("--share-group-state-decoder", "--files"),
         ",".join(str(path) for number in (0, 1) for path in broker.files(STATE, ".log", number)),
     )

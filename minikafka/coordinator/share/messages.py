@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from minikafka.errors import KafkaError
-from minikafka.protocol.internal.share_record_codec import SharePartitionKey as SharePartitionKey
-from minikafka.protocol.internal.share_record_codec import StateBatch as StateBatch
+from minikafka.protocol.internal.share_records import SharePartitionKey as SharePartitionKey
+from minikafka.protocol.internal.share_records import StateBatch as StateBatch
 
 UNINITIALIZED_START_OFFSET: Final = -1
 """No share-partition start offset yet: the leader decides by ``share.auto.offset.reset``

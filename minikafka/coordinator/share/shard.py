@@ -38,7 +38,7 @@ from minikafka.coordinator.share.messages import (
     WriteShareState,
 )
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.share_record_codec import (
+from minikafka.protocol.internal.share_records import (
     ShareRecord,
     ShareSnapshotValue,
     ShareUpdateValue,

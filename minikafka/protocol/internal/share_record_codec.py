@@ -1,19 +1,14 @@
-"""The records of ``__share_group_state`` (KIP-932): what they say, and their bytes both ways.
+"""Bytes of the records of ``__share_group_state``, both ways. Kafka: ``ShareCoordinatorRecordSerde``.
 
-Kafka: ``share-coordinator/src/main/resources/common/message/*.json``, ``ShareCoordinatorRecordSerde``. A
-snapshot says all of a share partition, an update what has changed since its snapshot. The version of a key is
-the type of its record; keys are not flexible, values are. A snapshot without a value is a tombstone. Names
-are Kafka's in snake case, so that ``dump-log`` can show them as Kafka does.
+The version of a key is the type of its record; keys are not flexible, values are. Names are Kafka's in snake
+case, so that ``dump-log`` can show them as Kafka does.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from struct import Struct
-from typing import Any, Final, NamedTuple
-from uuid import UUID
-
-import msgspec
+from typing import Any, Final
 
 from minikafka.protocol.internal.group_record_codec import (
     UNREADABLE,
@@ -22,6 +17,13 @@ from minikafka.protocol.internal.group_record_codec import (
     no_names,
     read_body,
     why_unreadable,
+)
+from minikafka.protocol.internal.share_records import (
+    SharePartitionKey,
+    ShareRecord,
+    ShareSnapshotValue,
+    ShareUpdateValue,
+    StateBatch,
 )
 from minikafka.protocol.wire.reading import Reader, compile_reader
 from minikafka.protocol.wire.writing import Writer, compile_writer
@@ -61,57 +63,6 @@ _VALUES: Final = {
         _BATCHES,
     ),
 }
-
-
-class StateBatch(NamedTuple):
-    """The state of the records of ``first_offset`` to ``last_offset``, both included. ``delivery_state`` is
-    the id of a ``RecordState``: 0 available, 2 acknowledged, 4 archived."""
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
-
-
-class SharePartitionKey(NamedTuple):
-    """A partition as one group consumes it."""
-
-    group_id: str
-    topic_id: UUID
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.group_id}:{self.topic_id}:{self.partition}"
-
-
-class ShareSnapshotValue(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a share partition's state. Times are milliseconds since the Unix epoch."""
-
-    snapshot_epoch: int
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int = -1
-    create_timestamp: int
-    write_timestamp: int
-    state_batches: tuple[StateBatch, ...]
-
-
-class ShareUpdateValue(msgspec.Struct, frozen=True, kw_only=True):
-    """What has changed. ``start_offset``, ``leader_epoch`` and ``delivery_complete_count`` -1: not these."""
-
-    snapshot_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int = -1
-    state_batches: tuple[StateBatch, ...]
-
-
-class ShareRecord(NamedTuple):
-    """One record of ``__share_group_state``. A value of None is a tombstone, with the key of a snapshot."""
-
-    key: SharePartitionKey
-    value: ShareSnapshotValue | ShareUpdateValue | None
 
 
 class UnreadableShareRecord(Exception):

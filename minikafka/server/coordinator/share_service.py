@@ -105,6 +105,8 @@ class ShareService(CoordinatorService["ShareShard"]):
         supervisor: Supervisor,
         load_time: Sensor,
     ) -> None:
+        self.writes = 0
+        """Of states of partitions, by their leaders."""
         self._config = config
         parked: Purgatory = DelayedOperationPurgatory("Share", timer)
         settings = BrokerShareSettings(config)
@@ -138,6 +140,8 @@ class ShareService(CoordinatorService["ShareShard"]):
     async def answer(self, operation: Operation, group_id: str, partitions: Sequence[Any]) -> list[Any]:
         """``operation`` of each of ``partitions``, answered in their order when it is safe. What is not
         coordinated here is NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS."""
+        if operation is Operation.WRITE:
+            self.writes += len(partitions)
         by_shard: dict[int, list[int]] = defaultdict(list)
         for index, asked in enumerate(partitions):
             key = share_key(group_id, asked.topic_id, asked.partition)

@@ -60,7 +60,7 @@ from minikafka.errors import ErrorCode
 from minikafka.log.manager.cleanable_log import dirty_bytes
 from minikafka.metrics import names
 from minikafka.metrics.broker_stats import AuthenticationMetrics
-from minikafka.metrics.names import GROUP_METRICS, TRANSACTION_METRICS
+from minikafka.metrics.names import GROUP_METRICS, SHARE_COORDINATOR_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.registry import KafkaMetric
 from minikafka.metrics.request_metrics import KafkaTimer, Phase, quantiles
 from minikafka.metrics.series import QUANTILES, Sample, Series, Source
@@ -75,6 +75,7 @@ from minikafka.server.runtime.event_loop import LoopLag
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
+from minikafka.share.share_partition import AcknowledgeType
 from minikafka.types import NO_LEADER, BrokerId, Offset, TopicPartition
 
 SHARES: Final = tuple(float(text) for text in QUANTILES)
@@ -665,6 +666,36 @@ def transactions(services: Services) -> Iterator[Sample]:
     yield from timer_summary(names.VERIFICATION_TIME, verification.times)
 
 
+def share_groups(services: Services) -> Iterator[Sample]:
+    """A source."""
+    manager, coordinator = services.share_partitions, services.shares
+    yield Sample(names.SHARE_SESSIONS, len(manager.sessions))
+    yield Sample(names.SHARE_SESSION_PARTITIONS, manager.sessions.partitions)
+    yield Sample(names.SHARE_SESSION_EVICTIONS, manager.sessions.evictions)
+    for kind in _ACKNOWLEDGE_TYPES:
+        yield Sample(names.RECORD_ACKNOWLEDGEMENTS, manager.counts.acknowledged[kind], (kind.name.title(),))
+    yield Sample(names.ACQUISITION_LOCK_TIMEOUTS, manager.counts.lock_timeouts)
+    yield Sample(names.SHARE_PARTITIONS, len(manager))
+    yield Sample(names.SHARE_STATE_WRITES, coordinator.writes)
+    hosted = coordinator.hosted_shards()
+    for shard_state in _SHARD_STATES:
+        count = sum(each.state is shard_state for each in hosted)
+        yield Sample(names.SHARE_STATE_PARTITIONS, count, (shard_state.value,))
+    yield from load_time_samples(
+        services.metrics,
+        SHARE_COORDINATOR_METRICS,
+        names.SHARE_LOAD_TIMES,
+        now_ms=services.clock.monotonic_ms(),
+    )
+
+
+_ACKNOWLEDGE_TYPES = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.REJECT,
+    AcknowledgeType.RENEW,
+)
+
 PROCESS_IO = Path("/proc/self/io")
 SLICE_PARTITIONS = 1_000
 """Partitions of the cluster that are counted before others have a turn: about 1 ms."""
@@ -691,6 +722,7 @@ def sources_of_broker(
         _purgatories,
         _controller,
         transactions,
+        share_groups,
     )
     return [
         *(partial(source, services) for source in about_services),

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
@@ -41,7 +42,7 @@ from minikafka.server.replica.partition import LATEST_TIMESTAMP, OffsetAndEpoch,
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.share.share_partition import ShareLimits, SharePartition, Transition
+from minikafka.share.share_partition import AcknowledgeType, ShareLimits, SharePartition, Transition
 from minikafka.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,16 @@ class ShareKey(NamedTuple):
     at: TopicIdPartition
 
 
+class ShareCounts:
+    """Since the broker started (Kafka: ``ShareGroupMetrics``, ``SharePartitionMetrics``)."""
+
+    def __init__(self) -> None:
+        self.acknowledged: Counter[AcknowledgeType] = Counter()
+        """Records."""
+        self.lock_timeouts = 0
+        """Records."""
+
+
 class ShareParts(NamedTuple):
     """What every share partition is made with."""
 
@@ -76,6 +87,7 @@ class ShareParts(NamedTuple):
     log_io: LogIo
     supervisor: Supervisor
     settings_of: Callable[[str], ShareGroupSettings]
+    counts: ShareCounts
 
 
 class _State(Enum):
@@ -318,6 +330,7 @@ class HostedSharePartition:
             return
         transition = shared.expire_locks(self._now_ms())
         if transition.batches:
+            self._parts.counts.lock_timeouts += sum(run.count for run in transition.runs)
             self.submit(transition)
             self._changed(self)
         next_ms = shared.next_lock_end_ms()

@@ -31,6 +31,7 @@ class SharePartitionManager:
 
     def __init__(self, parts: ShareParts, *, sessions_max: int) -> None:
         self.sessions = ShareSessionCache(sessions_max)
+        self.counts = parts.counts
         self._parts = parts
         self._replicas = parts.replicas
         self._hosted: dict[ShareKey, HostedSharePartition] = {}
@@ -157,7 +158,14 @@ class SharePartitionManager:
                 outcomes[at] = error
         for at, done in waiting.items():
             outcomes[at] = await done
+            if outcomes[at] is None:
+                self._count(acknowledgements[at])
         return outcomes
+
+    def _count(self, batches: Sequence[AcknowledgementBatch]) -> None:
+        for batch in batches:
+            for first, last, kind in batch.ranges():
+                self.counts.acknowledged[kind] += last - first + 1
 
     def _find_or_begin(self, key: ShareKey, topic: str) -> HostedSharePartition:
         """Raises KafkaError: it is not led here."""

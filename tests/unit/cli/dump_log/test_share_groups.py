@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 
 from minikafka.cli.dump_log.command import main
-from minikafka.protocol.internal.share_record_codec import (
+from minikafka.protocol.internal.share_record_codec import encode_record
+from minikafka.protocol.internal.share_records import (
     SharePartitionKey,
     ShareRecord,
     ShareSnapshotValue,
     ShareUpdateValue,
     StateBatch,
-    encode_record,
 )
 from minikafka.protocol.records.records import Record, build_batch
 

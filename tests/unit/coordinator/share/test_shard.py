@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -23,13 +24,11 @@ from minikafka.coordinator.share.messages import (
 )
 from minikafka.coordinator.share.shard import ShareShard, combine_batches
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.share_record_codec import (
+from minikafka.protocol.internal.share_record_codec import UnreadableShareRecord, decode_record, encode_record
+from minikafka.protocol.internal.share_records import (
     ShareRecord,
     ShareSnapshotValue,
     ShareUpdateValue,
-    UnreadableShareRecord,
-    decode_record,
-    encode_record,
 )
 
 TOPIC = UUID("6f02ed56-0f49-432e-8b16-9c0f0e8ffb77")
@@ -260,7 +259,7 @@ def test_of_each_offset_the_later_state_counts(
         for offset in range(batch.first_offset, batch.last_offset + 1)
     }
     assert found == expected
-    for left, right in zip(combined, combined[1:], strict=False):
+    for left, right in pairwise(combined):
         assert left.last_offset < right.first_offset
         assert left.last_offset + 1 < right.first_offset or left[2:] != right[2:]
 

@@ -11,8 +11,10 @@ from uuid import UUID
 
 import pytest
 
+from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.coordinator.share.messages import InitializeShareState, ReadShareState
 from minikafka.errors import ErrorCode
+from minikafka.log.producers.append import BY_COORDINATOR
 from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.records.records import (
     ControlRecordType,
@@ -25,12 +27,15 @@ from minikafka.protocol.records.records import (
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.broker import Broker
 from minikafka.types import TopicPartition
-from tests.unit.server.running import running, topics_of, until
+from tests.unit.server.running import eventually, running, topics_of, until
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 AT = TopicPartition("t", 0)
 DEADLINE_MS = 20_000
-PROPERTIES = {"share_coordinator_state_topic_num_partitions": 2}
+PROPERTIES = {
+    "share_coordinator_state_topic_num_partitions": 2,
+    "group_share_min_record_lock_duration_ms": 1_000,
+}
 
 
 class Member:
@@ -136,7 +141,10 @@ class Shared:
         return Member(client, member_id, self.topic_id)
 
     async def set_group(self, **overrides: str) -> None:
-        await self.broker.services.configs.alter_group("g", overrides)
+        await self.broker.services.configs.alter(
+            ConfigResource(ConfigResourceType.GROUP, "g"),
+            {"share." + name: text for name, text in overrides.items()},
+        )
 
     async def start_offset(self) -> int:
         (summary,) = await self.broker.services.share_persister.read_summary(
@@ -145,13 +153,18 @@ class Shared:
         assert summary.error is None
         return summary.start_offset
 
+    async def is_begun(self) -> bool:
+        return await self.start_offset() >= 0
+
     async def close(self) -> None:
         for client in self._clients:
             await client.close()
 
 
 @asynccontextmanager
-async def shared(directory: Path, *, is_new: bool = True, **properties: object) -> AsyncIterator[Shared]:
+async def shared(
+    directory: Path, *, is_new: bool = True, start_offset: int = 0, **properties: object
+) -> AsyncIterator[Shared]:
     async with running(directory, **PROPERTIES | properties) as broker:
         topics = topics_of(broker)
         if is_new:
@@ -162,7 +175,7 @@ async def shared(directory: Path, *, is_new: bool = True, **properties: object) 
         assert topic is not None
         if is_new:
             (begun,) = await broker.services.share_persister.initialize_state(
-                "g", [InitializeShareState(topic.topic_id, 0, 0, 0)]
+                "g", [InitializeShareState(topic.topic_id, 0, 0, start_offset)]
             )
             assert begun.error is None
         found = Shared(broker, topic.topic_id)
@@ -284,15 +297,43 @@ async def test_without_members_the_state_is_read_again(tmp_path: Path) -> None:
 async def test_markers_and_aborted_records_are_not_given_to_a_group_that_reads_what_is_committed(
     tmp_path: Path,
 ) -> None:
-    async with shared(tmp_path) as broker:
-        await broker.set_group(**{"share.isolation.level": "read_committed"})
+    async with shared(tmp_path, transaction_partition_verification_enable=False) as broker:
+        await broker.set_group(**{"isolation.level": "read_committed"})
         member = await broker.member("a")
         broker.produce(2)
         broker.produce(3, producer_id=5)
         assert await member.gets() == [(0, 1, 1)]
         abort = EndTransactionMarker(ControlRecordType.ABORT, 0)
         batch = marker_batch(abort, producer_id=5, producer_epoch=0, timestamp_ms=1_000)
-        broker.broker.services.replica_manager.append(AT, batch, required_acks=1)
+        broker.broker.services.replica_manager.append(
+            AT, batch, required_acks=1, terms=BY_COORDINATOR
+        )
         broker.produce(1)
         assert await member.gets((0, 1, ACCEPT)) == [(6, 6, 1)]
         assert await member.acknowledge((6, 6, ACCEPT)) is ErrorCode.NONE
+
+
+async def test_a_lock_that_is_over_gives_its_records_to_another(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+        await broker.set_group(**{"record.lock.duration.ms": "1000"})
+        a, b = await broker.member("a"), await broker.member("b")
+        broker.produce(4)
+        assert await a.gets() == [(0, 3, 1)]
+        waiting = asyncio.ensure_future(b.gets())
+        assert await a.acknowledge((0, 3, RENEW)) is ErrorCode.NONE
+        assert await waiting == [(0, 3, 2)]
+        assert await a.acknowledge((2, 3, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
+        assert await b.acknowledge((0, 3, ACCEPT)) is ErrorCode.NONE
+
+
+async def test_a_group_that_begins_at_the_end_keeps_that_when_its_leader_restarts(tmp_path: Path) -> None:
+    async with shared(tmp_path, start_offset=-1) as broker:
+        member = await broker.member("a")
+        broker.produce(3)
+        assert await member.gets(max_wait_ms=0) == []
+        await eventually(lambda: broker.is_begun(), "it is decided where the group begins")
+        broker.produce(2)
+        assert await member.gets() == [(3, 4, 1)]
+    async with shared(tmp_path, is_new=False) as broker:
+        member = await broker.member("b")
+        assert await member.gets() == [(3, 4, 1)]
