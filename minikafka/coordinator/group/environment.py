@@ -9,10 +9,12 @@ What the groups of a coordinator have done, for its metrics. Kafka: ``GroupCoord
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, Self
 from uuid import UUID
 
 import msgspec
+
+from minikafka.config.group import GroupConfig, auto_offset_reset
 
 MigrationPolicy = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
@@ -40,6 +42,23 @@ class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The duration of ``by_duration``."""
     is_read_committed: bool = False
     renew_acknowledge_enable: bool = True
+
+    @classmethod
+    def of(cls, config: GroupConfig) -> Self:
+        """What a group's configuration comes to."""
+        strategy, duration_ms = auto_offset_reset(config.share_auto_offset_reset)
+        return cls(
+            session_timeout_ms=config.share_session_timeout_ms,
+            heartbeat_interval_ms=config.share_heartbeat_interval_ms,
+            assignment_interval_ms=config.share_assignment_interval_ms,
+            record_lock_duration_ms=config.share_record_lock_duration_ms,
+            delivery_count_limit=config.share_delivery_count_limit,
+            partition_max_record_locks=config.share_partition_max_record_locks,
+            auto_offset_reset=strategy,
+            auto_offset_reset_ms=duration_ms,
+            is_read_committed=config.share_isolation_level == "read_committed",
+            renew_acknowledge_enable=config.share_renew_acknowledge_enable,
+        )
 
 
 class GroupSettings(Protocol):

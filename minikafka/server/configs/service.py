@@ -62,13 +62,7 @@ from minikafka.config.client_quotas import (
     stored_quotas,
 )
 from minikafka.config.definition import ConfigKey, ConfigSource, ConfigType
-from minikafka.config.group import (
-    GROUP_CONFIG_KEYS,
-    GroupConfig,
-    auto_offset_reset,
-    check_group_overrides,
-    group_config,
-)
+from minikafka.config.group import GROUP_CONFIG_KEYS, GroupConfig, check_group_overrides, group_config
 from minikafka.config.resolution import (
     MIN_ISR,
     BrokerProperties,
@@ -778,25 +772,10 @@ class ConfigService:
         if made is None or made.broker_config is not self._broker_config or made.overrides != overrides:
             if len(self._share_groups) >= SHARE_GROUPS_REMEMBERED:
                 self._share_groups.clear()
-            made = _ShareGroup(self._broker_config, dict(overrides), self._share_group_settings(overrides))
+            settings = ShareGroupSettings.of(self._group_config(overrides))
+            made = _ShareGroup(self._broker_config, dict(overrides), settings)
             self._share_groups[group_id] = made
         return made.settings
-
-    def _share_group_settings(self, overrides: Mapping[str, str]) -> ShareGroupSettings:
-        config = self._group_config(overrides)
-        strategy, duration_ms = auto_offset_reset(config.share_auto_offset_reset)
-        return ShareGroupSettings(
-            session_timeout_ms=config.share_session_timeout_ms,
-            heartbeat_interval_ms=config.share_heartbeat_interval_ms,
-            assignment_interval_ms=config.share_assignment_interval_ms,
-            record_lock_duration_ms=config.share_record_lock_duration_ms,
-            delivery_count_limit=config.share_delivery_count_limit,
-            partition_max_record_locks=config.share_partition_max_record_locks,
-            auto_offset_reset=strategy,
-            auto_offset_reset_ms=duration_ms,
-            is_read_committed=config.share_isolation_level == "read_committed",
-            renew_acknowledge_enable=config.share_renew_acknowledge_enable,
-        )
 
     def configured_groups(self) -> list[str]:
         """The ids of groups for which something is set; whether they exist is another matter."""
