@@ -305,9 +305,7 @@ async def test_markers_and_aborted_records_are_not_given_to_a_group_that_reads_w
         assert await member.gets() == [(0, 1, 1)]
         abort = EndTransactionMarker(ControlRecordType.ABORT, 0)
         batch = marker_batch(abort, producer_id=5, producer_epoch=0, timestamp_ms=1_000)
-        broker.broker.services.replica_manager.append(
-            AT, batch, required_acks=1, terms=BY_COORDINATOR
-        )
+        broker.broker.services.replica_manager.append(AT, batch, required_acks=1, terms=BY_COORDINATOR)
         broker.produce(1)
         assert await member.gets((0, 1, ACCEPT)) == [(6, 6, 1)]
         assert await member.acknowledge((6, 6, ACCEPT)) is ErrorCode.NONE
