@@ -1023,6 +1023,18 @@ RULES: Final = (
         {"groups": [{"group_id": SHARE_GROUP, "topics": None}]},
     ),
     Rule(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        (on_topic(_DESCRIBE),),
+        _NO_TOPIC,
+        "groups[].topics[].partitions[].error_code",
+        {
+            "groups": [
+                {"group_id": SHARE_GROUP, "topics": [{"topic_name": TOPIC, "partitions": [0]}]},
+            ]
+        },
+        given=(on_group(_DESCRIBE, SHARE_GROUP),),
+    ),
+    Rule(
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         (on_group(_READ, SHARE_GROUP),),
         _NO_GROUP,
