@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from minikafka.config.resource import ConfigResource, ConfigResourceType
+from minikafka.coordination.paths import uuid_to_text
 from minikafka.coordinator.share.messages import InitializeShareState, ReadShareState
 from minikafka.errors import ErrorCode
 from minikafka.log.producers.append import BY_COORDINATOR
@@ -335,3 +336,35 @@ async def test_a_group_that_begins_at_the_end_keeps_that_when_its_leader_restart
     async with shared(tmp_path, is_new=False) as broker:
         member = await broker.member("b")
         assert await member.gets() == [(3, 4, 1)]
+
+
+async def test_the_coordinator_of_a_share_partition_is_found(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+        member = await broker.member("a")
+        keys = [f"g:{uuid_to_text(broker.topic_id)}:0", "g:0", ":AAAAAAAAAAAAAAAAAAAAAA:0"]
+        answer = await member.client.request(
+            ApiKey.FIND_COORDINATOR, {"coordinator_keys": keys, "key_type": 2}, deadline_ms=DEADLINE_MS
+        )
+        found, *refused = answer.coordinators
+        assert (found.error_code, found.node_id) == (ErrorCode.NONE, broker.broker.services.node_id)
+        assert [each.error_code for each in refused] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+async def test_states_that_later_snapshots_have_made_redundant_are_deleted(tmp_path: Path) -> None:
+    properties = {
+        "share_coordinator_state_topic_prune_interval_ms": 10,
+        "share_coordinator_snapshot_update_records_per_snapshot": 0,
+        "share_coordinator_state_topic_num_partitions": 1,
+    }
+    async with shared(tmp_path, **properties) as broker:
+        member = await broker.member("a")
+        broker.produce(3)
+        assert await member.gets() == [(0, 2, 1)]
+        assert await member.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+        assert await member.acknowledge((1, 1, ACCEPT)) is ErrorCode.NONE
+        replicas = broker.broker.services.replica_manager
+        log = replicas.partition(TopicPartition("__share_group_state", 0)).log
+        await until(broker.broker, lambda: log.log_start_offset == log.log_end_offset - 1, "it is pruned")
+    async with shared(tmp_path, is_new=False) as broker:
+        member = await broker.member("b")
+        assert await member.gets() == [(2, 2, 1)]
