@@ -15,8 +15,8 @@ What clients make of it:
 - Java (``NodeApiVersions``) intersects ranges API by API and looks at no release.
 
 So the APIs that this broker refuses (``REFUSED``) are advertised too. That promises no more than Kafka's
-own ranges do: they name share groups while ``share.version`` is 0, and each such request is answered with an
-error, as is one for delegation tokens without a secret, or for SASL on a listener that has none.
+own ranges do: they name streams groups while ``streams.version`` is 0, and each such request is answered with
+an error, as is one for delegation tokens without a secret, or for SASL on a listener that has none.
 
 Produce is advertised from version 0, as Kafka 4 does (KAFKA-18659): librdkafka compresses only when version
 0 lies in the range of Produce (librdkafka #4956; 7 for zstd), and otherwise sends the batch as it is.
