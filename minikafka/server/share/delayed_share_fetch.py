@@ -251,18 +251,16 @@ class DelayedShareFetch(DelayedOperation):
 
     def __init__(self, fetch: ShareFetch, woken: asyncio.Future[None], min_bytes: int, delay_ms: int) -> None:
         super().__init__(delay_ms)
-        self._fetch = fetch
+        self._fetch: ShareFetch | None = fetch
         self._woken = woken
         self._min_bytes = min_bytes
 
     def try_complete(self) -> bool:
-        return (
-            not self.is_completed
-            and self._fetch.is_ready(min_bytes=self._min_bytes)
-            and self.force_complete()
-        )
+        fetch = self._fetch
+        return fetch is not None and fetch.is_ready(min_bytes=self._min_bytes) and self.force_complete()
 
     def on_complete(self) -> None:
+        self._fetch = None  # a purgatory keeps what is over for a while
         if not self._woken.done():
             self._woken.set_result(None)
 
