@@ -166,7 +166,7 @@ def test_what_code_has_set_counts_as_static() -> None:
         ),
         ({"group.share.session.timeout.ms": "60001"}, r"at most group\.share\.max\.session.*60000"),
         ({"group.share.record.lock.duration.ms": "14999"}, r"at least group\.share\.min\.record\.lock"),
-        ({"group.share.delivery.count.limit": "11"}, r"group\.share\.delivery\.count\.limit.*no more than 10"),
+        ({"group.share.delivery.count.limit": "11"}, r"group\.share\.delivery\.count.*no more than 10"),
         ({"group.share.max.share.sessions": "199"}, r"at least group\.share\.max\.size \(200\)"),
         ({"group.share.assignors": ""}, "exactly one assignor, but found 0"),
         ({"group.consumer.assignors": ""}, "at least one"),
