@@ -35,7 +35,7 @@ import struct
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, ClassVar, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -142,6 +142,9 @@ class ListedOffset(NamedTuple):
 class GroupAdmin(AdminClient):
     """Methods raise KafkaError for what a broker refuses, and BrokerUnavailable when there is no answer."""
 
+    types: ClassVar[tuple[str, ...]] = ("classic", "consumer")
+    """Of the groups that ``--all-groups`` means; share groups are for ``minikafka share``."""
+
     async def groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """The groups of all brokers, sorted by name, in one of ``states`` and of one of ``types``."""
         body = {"states_filter": list(states), "types_filter": list(types)}
@@ -209,6 +212,10 @@ class GroupAdmin(AdminClient):
                 if each.committed_offset != NO_OFFSET:
                     offsets[TopicPartition(topic.name, each.partition_index)] = int(each.committed_offset)
         return dict(sorted(offsets.items()))
+
+    async def partitions_of(self, group: str) -> list[TopicPartition]:
+        """Those that the group has offsets of, sorted."""
+        return list(await self.committed(group))
 
     async def list_offsets(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int, *, is_read_committed: bool = False
@@ -516,8 +523,8 @@ def position_lines(group: GroupDescription, positions: Sequence[Position]) -> li
         [
             group.group,
             each.topic,
-            *map(_text, (each.partition, each.committed, each.log_end, each.lag)),
-            *map(_text, (each.member_id, each.host, each.client_id)),
+            *map(text_of, (each.partition, each.committed, each.log_end, each.lag)),
+            *map(text_of, (each.member_id, each.host, each.client_id)),
         ]
         for each in positions
     ]
@@ -536,7 +543,7 @@ def member_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
     rows = []
     for each in group.members:
         count = sum(map(len, each.assignment.values()))
-        row = [group.group, each.member_id, _text(each.instance_id), each.host, each.client_id, str(count)]
+        row = [group.group, each.member_id, text_of(each.instance_id), each.host, each.client_id, str(count)]
         if verbose:
             row.append(
                 " ".join(
@@ -555,14 +562,14 @@ def group_lines(group: GroupDescription) -> list[str]:
     """A group's state and its coordinator."""
     coordinator = group.coordinator
     where = f"{format_address(coordinator.host, coordinator.port)} ({coordinator.node_id})"
-    row = [group.group, group.type, where, _text(group.assignor), group.state, str(len(group.members))]
+    row = [group.group, group.type, where, text_of(group.assignor), group.state, str(len(group.members))]
     return table(["GROUP", "TYPE", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], [row])
 
 
 def reset_lines(resets: Sequence[Reset]) -> list[str]:
     """What a reset changes, or has changed."""
     rows = [
-        [each.group, each.topic, *map(_text, (each.partition, each.current, each.new)), each.note]
+        [each.group, each.topic, *map(text_of, (each.partition, each.current, each.new)), each.note]
         for each in resets
     ]
     return table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET", ""], rows)
@@ -580,7 +587,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """In a table."""
     return NOTHING if value is None or value == "" else str(value)
 
 
@@ -596,12 +604,13 @@ def parser() -> argparse.ArgumentParser:
         description="Consumer groups: their members, offsets and lag.",
         allow_abbrev=False,
     )
+    options.set_defaults(prog=PROG)
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="all groups with type and state", allow_abbrev=False)
     listing.add_argument("--state", default="", metavar="STATES", help="only these, like Stable,Empty")
-    listing.add_argument("--type", default="", metavar="TYPES", help="only these: consumer,classic")
+    listing.add_argument("--type", default="", metavar="TYPES", help="only these: consumer,classic,share")
     describe = actions.add_parser("describe", help="offsets and lag, or members", allow_abbrev=False)
-    _add_groups(describe)
+    add_groups(describe)
     what = describe.add_mutually_exclusive_group()
     what.add_argument("--offsets", action="store_true", help="offsets and lag by partition (the default)")
     what.add_argument("--members", action="store_true", help="the members of the group")
@@ -615,21 +624,23 @@ def parser() -> argparse.ArgumentParser:
     describe.add_argument("--verbose", action="store_true", help="with --members: what each is to read")
     for each in (listing, describe):
         each.add_argument("--json", action="store_true", help="print JSON")
-    _add_reset(actions.add_parser("reset-offsets", help="move committed offsets", allow_abbrev=False))
-    _add_groups(actions.add_parser("delete", help="delete groups and their offsets", allow_abbrev=False))
+    add_reset(actions.add_parser("reset-offsets", help="move committed offsets", allow_abbrev=False))
+    add_groups(actions.add_parser("delete", help="delete groups and their offsets", allow_abbrev=False))
     for each in actions.choices.values():
         add_connection_options(each)
     return options
 
 
-def _add_groups(options: argparse.ArgumentParser) -> None:
+def add_groups(options: argparse.ArgumentParser) -> None:
+    """Which groups; one of the options is needed."""
     which = options.add_mutually_exclusive_group(required=True)
     which.add_argument("--group", action="append", metavar="GROUP", help="this group; may be repeated")
     which.add_argument("--all-groups", action="store_true", help="all groups")
 
 
-def _add_reset(options: argparse.ArgumentParser) -> None:
-    _add_groups(options)
+def add_reset(options: argparse.ArgumentParser) -> None:
+    """What to reset, and to where."""
+    add_groups(options)
     where = options.add_mutually_exclusive_group(required=True)
     where.add_argument("--topic", action="append", metavar="TOPIC[:0,1]", help="may be repeated")
     where.add_argument("--all-topics", action="store_true", help="all for which something is committed")
@@ -655,13 +666,13 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
         take_connection(arguments)
         if arguments.action == "reset-offsets":
             arguments.topics = [parse_topic(each) for each in arguments.topic or ()]
-            arguments.target = _target(arguments, now_ms=(clock or SystemClock()).now_ms())
+            arguments.target = target_of(arguments, now_ms=(clock or SystemClock()).now_ms())
     except ValueError as error:
         options.error(str(error))
     return run(PROG, _run(arguments))
 
 
-def _target(arguments: argparse.Namespace, *, now_ms: int) -> Target:
+def target_of(arguments: argparse.Namespace, *, now_ms: int) -> Target:
     """Where offsets are to go. Raises ValueError."""
     if arguments.to_earliest:
         return Target("earliest")
@@ -686,14 +697,15 @@ async def _run(arguments: argparse.Namespace) -> int:
             case "describe":
                 return await _describe(admin, arguments)
             case "reset-offsets":
-                return await _reset(admin, arguments)
+                return await reset_offsets(admin, arguments)
             case _:
-                return await _delete(admin, arguments)
+                return await delete_groups(admin, arguments)
 
 
-async def _groups(admin: GroupAdmin, arguments: argparse.Namespace) -> list[str]:
+async def chosen_groups(admin: GroupAdmin, arguments: argparse.Namespace) -> list[str]:
+    """Those that were named, or all that ``admin`` is about."""
     if arguments.all_groups:
-        return [each.group for each in await admin.groups()]
+        return [each.group for each in await admin.groups(types=admin.types)]
     return list(dict.fromkeys(arguments.group))
 
 
@@ -703,22 +715,22 @@ async def _list(admin: GroupAdmin, arguments: argparse.Namespace) -> int:
         for text in (arguments.state, arguments.type)
     )
     groups = await admin.groups(states=states, types=types)
-    _print([as_json(groups)] if arguments.json else listing_lines(groups))
+    show([as_json(groups)] if arguments.json else listing_lines(groups))
     return OK
 
 
 async def _describe(admin: GroupAdmin, arguments: argparse.Namespace) -> int:
     status = OK
     described: list[tuple[GroupDescription, list[Position]]] = []
-    for group in await _groups(admin, arguments):
+    for group in await chosen_groups(admin, arguments):
         try:
             found = await admin.describe(group)
             is_read_committed = arguments.isolation_level == "read_committed"
             described.append((found, await positions(admin, found, is_read_committed=is_read_committed)))
         except KafkaError as error:
-            status = _complain(group, error)
+            status = complain(arguments.prog, group, error)
     if arguments.json:
-        _print([as_json([{"group": group, "positions": each} for group, each in described])])
+        show([as_json([{"group": group, "positions": each} for group, each in described])])
         return status
     for index, (description, each) in enumerate(described):
         lines = [""] if index else []
@@ -728,31 +740,32 @@ async def _describe(admin: GroupAdmin, arguments: argparse.Namespace) -> int:
             lines += member_lines(description, verbose=arguments.verbose)
         else:
             lines += position_lines(description, each)
-        _print(lines)
+        show(lines)
     return status
 
 
-async def _reset(admin: GroupAdmin, arguments: argparse.Namespace) -> int:
+async def reset_offsets(admin: GroupAdmin, arguments: argparse.Namespace) -> int:
+    """Plan the resets, show them, and do them with ``--execute``. Returns the exit status."""
     status = OK
     plan: list[Reset] = []
-    for group in await _groups(admin, arguments):
+    for group in await chosen_groups(admin, arguments):
         try:
             await _check_inactive(admin, group)
             plan += await plan_resets(
                 admin, group, await _partitions(admin, group, arguments), arguments.target
             )
         except (KafkaError, CommandError) as error:
-            status = _complain(group, error)
+            status = complain(arguments.prog, group, error)
     refused: dict[tuple[str, str, int], KafkaError] = {}
     if arguments.execute:
         for group in dict.fromkeys(each.group for each in plan):
             refused |= await _commit(admin, group, [each for each in plan if each.group == group])
     done = [each for each in plan if (each.group, each.topic, each.partition) not in refused]
-    _print([as_json(done)] if arguments.json else reset_lines(done))
+    show([as_json(done)] if arguments.json else reset_lines(done))
     for (group, topic, partition), why in refused.items():
-        status = _complain(f"{group}: {TopicPartition(topic, partition)}", why)
+        status = complain(arguments.prog, f"{group}: {TopicPartition(topic, partition)}", why)
     if plan and not arguments.execute:
-        print(f"{PROG}: nothing was changed: --execute does it", file=sys.stderr)
+        print(f"{arguments.prog}: nothing was changed: --execute does it", file=sys.stderr)
     return status
 
 
@@ -774,7 +787,7 @@ async def _check_inactive(admin: GroupAdmin, group: str) -> None:
 async def _partitions(admin: GroupAdmin, group: str, arguments: argparse.Namespace) -> list[TopicPartition]:
     """Which to reset. Raises CommandError: there is no such topic or partition."""
     if arguments.all_topics:
-        return list(await admin.committed(group))
+        return await admin.partitions_of(group)
     known = list(await admin.partitions([topic for topic, _ in arguments.topics]))
     partitions = []
     for topic, wanted in arguments.topics:
@@ -800,26 +813,29 @@ async def _commit(
     return {(group, each.topic, each.partition): error for each, error in refused.items()}
 
 
-async def _delete(admin: GroupAdmin, arguments: argparse.Namespace) -> int:
+async def delete_groups(admin: GroupAdmin, arguments: argparse.Namespace) -> int:
+    """Returns the exit status."""
     status = OK
-    for group in await _groups(admin, arguments):
+    for group in await chosen_groups(admin, arguments):
         try:
             await admin.delete(group)
         except KafkaError as error:
-            status = _complain(group, error)
+            status = complain(arguments.prog, group, error)
         else:
-            _print([f"Deleted group {group}."])
+            show([f"Deleted group {group}."])
     return status
 
 
-def _print(lines: Sequence[str]) -> None:
+def show(lines: Sequence[str]) -> None:
+    """Print them, if there are any."""
     if lines:
         print("\n".join(lines))
 
 
-def _complain(what: str, error: KafkaError | CommandError) -> int:
+def complain(prog: str, what: str, error: KafkaError | CommandError) -> int:
+    """Say what went wrong. Returns the exit status that it makes."""
     text = explain(error) if isinstance(error, KafkaError) else str(error)
-    print(f"{PROG}: {what}: {text}", file=sys.stderr)
+    print(f"{prog}: {what}: {text}", file=sys.stderr)
     return FAILURE
 
 

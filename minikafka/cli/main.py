@@ -32,6 +32,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile", "keep addresses and settings of clusters, in place of -b"),
     "quotas": ("quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
+    "share": ("share", "list, describe and delete share groups; reset and delete their offsets"),
     "topics": ("topics", "create, list, describe, alter and delete topics"),
     "transactions": ("transactions", "list and describe transactions; find and abort hanging ones"),
     "users": ("users", "SCRAM users: create, change password, delete, list; end their sessions"),

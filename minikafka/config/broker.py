@@ -564,6 +564,72 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
             "a consumer group becomes a classic group (downgrade), both, or neither.",
         ),
     ] = "bidirectional"
+    group_share_session_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "How long a share group waits for a member's heartbeat.", ge=1)
+    ] = 45_000
+    group_share_min_session_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest session that a share group may have.", ge=1)
+    ] = 45_000
+    group_share_max_session_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest session that a share group may have.", ge=1)
+    ] = 60_000
+    group_share_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "How often members of a share group must send heartbeats.", ge=1)
+    ] = 5_000
+    group_share_min_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest heartbeat interval that a share group may have.", ge=1)
+    ] = 5_000
+    group_share_max_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest heartbeat interval that a share group may have.", ge=1)
+    ] = 15_000
+    group_share_max_size: Annotated[
+        int, prop(INT, MEDIUM, "The most members of a share group.", ge=1, le=1000)
+    ] = 200
+    group_share_assignors: Annotated[
+        tuple[Literal["simple"], ...], prop(LIST, MEDIUM, "The assignor of share groups; there is one.")
+    ] = ("simple",)
+    group_share_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The least time between two assignments of a share group.", ge=0)
+    ] = 1_000
+    group_share_min_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest such time that a share group may have.", ge=0)
+    ] = 0
+    group_share_max_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest such time that a share group may have.", ge=0)
+    ] = 15_000
+    group_share_initialize_retry_interval_ms: Annotated[
+        int, prop(INT, LOW, "When the share coordinator is asked again for a group's partitions.", ge=1)
+    ] = 30_000
+    group_share_delivery_count_limit: Annotated[
+        int, prop(INT, MEDIUM, "How often a record is delivered to a share group at most.", ge=2, le=10)
+    ] = 5
+    group_share_min_delivery_count_limit: Annotated[
+        int, prop(INT, MEDIUM, "The least such limit that a share group may have.", ge=2, le=5)
+    ] = 2
+    group_share_max_delivery_count_limit: Annotated[
+        int, prop(INT, MEDIUM, "The highest such limit that a share group may have.", ge=5, le=25)
+    ] = 10
+    group_share_record_lock_duration_ms: Annotated[
+        int, prop(INT, MEDIUM, "How long a member holds a record that it was given.", ge=1_000, le=3_600_000)
+    ] = 30_000
+    group_share_min_record_lock_duration_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest such lock that a share group may have.", ge=1_000, le=30_000)
+    ] = 15_000
+    group_share_max_record_lock_duration_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest such lock that a share group may have.", ge=30_000, le=3_600_000)
+    ] = 60_000
+    group_share_partition_max_record_locks: Annotated[
+        int, prop(INT, MEDIUM, "The most records of a partition that a group holds.", ge=100, le=10_000)
+    ] = 2_000
+    group_share_min_partition_max_record_locks: Annotated[
+        int, prop(INT, MEDIUM, "The least such number that a share group may have.", ge=100, le=2_000)
+    ] = 100
+    group_share_max_partition_max_record_locks: Annotated[
+        int, prop(INT, MEDIUM, "The highest such number that a group may have.", ge=2_000, le=10_000)
+    ] = 4_000
+    group_share_max_share_sessions: Annotated[
+        int, prop(INT, MEDIUM, "The most sessions of share consumers that the broker keeps.", ge=1)
+    ] = 2_000
     offset_metadata_max_bytes: Annotated[
         int, prop(INT, HIGH, "The most bytes of text that a client may commit with an offset.", ge=0)
     ] = 4096
@@ -684,6 +750,82 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
             ge=0,
         ),
     ] = 100
+
+    # The share coordinator and its topic (``ShareCoordinatorConfig``). Different from Kafka:
+    # ``share.coordinator.state.topic.replication.factor`` is 3 at most, not 3, unless it is set.
+
+    share_coordinator_state_topic_num_partitions: Annotated[
+        int, prop(INT, HIGH, "Partitions of the share-group state topic when it is made.", ge=1)
+    ] = 50
+    share_coordinator_state_topic_replication_factor: Annotated[
+        int,
+        prop(
+            SHORT,
+            HIGH,
+            "Replicas of the share-group state topic. When it is set, share groups wait until so many "
+            "brokers are there; unset: 3, or as many as there are when the topic is made.",
+            ge=1,
+            le=SHORT_MAX,
+        ),
+    ] = 3
+    share_coordinator_state_topic_min_isr: Annotated[
+        int,
+        prop(
+            SHORT,
+            HIGH,
+            "The min.insync.replicas of the share-group state topic when it is made; its number of replicas, "
+            "where that is less.",
+            ge=1,
+            le=SHORT_MAX,
+        ),
+    ] = 2
+    share_coordinator_state_topic_segment_bytes: Annotated[
+        int, prop(INT, HIGH, "The segment size of the share-group state topic when it is made.", ge=1)
+    ] = 100 * 1024 * 1024
+    share_coordinator_state_topic_compression_codec: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "How records of the share-group state topic are compressed: 0 not at all, 1 gzip, 2 snappy, "
+            "3 lz4, 4 zstd.",
+            ge=0,
+            le=4,
+        ),
+    ] = 0
+    share_coordinator_state_topic_prune_interval_ms: Annotated[
+        int,
+        prop(
+            INT, LOW, "How often records of the share-group state topic are deleted that are redundant.", ge=1
+        ),
+    ] = 5 * 60_000
+    share_coordinator_cold_partition_snapshot_interval_ms: Annotated[
+        int,
+        prop(
+            INT,
+            LOW,
+            "After this time without a snapshot the state of a share partition is written again, so that "
+            "what is before it in the topic can be deleted.",
+            ge=1,
+        ),
+    ] = 5 * 60_000
+    share_coordinator_snapshot_update_records_per_snapshot: Annotated[
+        int,
+        prop(INT, MEDIUM, "Updates of a share partition's state between two snapshots.", ge=0, le=500),
+    ] = 500
+    share_coordinator_load_buffer_size: Annotated[
+        int,
+        prop(INT, HIGH, "How many bytes of the share-group state topic are read at once to load it.", ge=1),
+    ] = 5 * 1024 * 1024
+    share_coordinator_write_timeout_ms: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "How long the share coordinator waits for the replicas of its topic to have a write.",
+            ge=1,
+        ),
+    ] = 5_000
 
     # The windows of client quotas (``QuotaConfig``). Those of replication quotas are with replication.
 

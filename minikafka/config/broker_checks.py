@@ -94,32 +94,27 @@ def _check_groups(config: BrokerConfig) -> None:
     Raises:
         ConfigError: bounds that leave nothing, a default beyond its bounds, no assignor or one twice.
     """
-    _check_bounds(
-        "group.consumer.session.timeout.ms",
-        config.group_consumer_session_timeout_ms,
-        at_least=config.group_consumer_min_session_timeout_ms,
-        at_most=config.group_consumer_max_session_timeout_ms,
-    )
-    _check_bounds(
-        "group.consumer.heartbeat.interval.ms",
-        config.group_consumer_heartbeat_interval_ms,
-        at_least=config.group_consumer_min_heartbeat_interval_ms,
-        at_most=config.group_consumer_max_heartbeat_interval_ms,
-    )
-    _check_bounds(
-        "group.consumer.assignment.interval.ms",
-        config.group_consumer_assignment_interval_ms,
-        at_least=config.group_consumer_min_assignment_interval_ms,
-        at_most=config.group_consumer_max_assignment_interval_ms,
-    )
-    session_ms, heartbeat_ms = (
-        config.group_consumer_session_timeout_ms,
-        config.group_consumer_heartbeat_interval_ms,
-    )
-    if heartbeat_ms >= session_ms:
+    for kind, names in _BOUNDED.items():
+        for name in names:
+            _check_bounds(config, f"group.{kind}.", name)
+        session_ms, heartbeat_ms = (
+            getattr(config, f"group_{kind}_session_timeout_ms"),
+            getattr(config, f"group_{kind}_heartbeat_interval_ms"),
+        )
+        if heartbeat_ms >= session_ms:
+            raise ConfigError(
+                f"Invalid value {heartbeat_ms} for configuration group.{kind}.heartbeat.interval.ms: must be "
+                f"less than group.{kind}.session.timeout.ms ({session_ms})"
+            )
+    if len(config.group_share_assignors) != 1:
         raise ConfigError(
-            f"Invalid value {heartbeat_ms} for configuration group.consumer.heartbeat.interval.ms: must be "
-            f"less than group.consumer.session.timeout.ms ({session_ms})"
+            "group.share.assignors must contain exactly one assignor, but found "
+            f"{len(config.group_share_assignors)}"
+        )
+    if config.group_share_max_share_sessions < config.group_share_max_size:
+        raise ConfigError(
+            f"group.share.max.share.sessions ({config.group_share_max_share_sessions}) must be at least "
+            f"group.share.max.size ({config.group_share_max_size})"
         )
     low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if low > high:
@@ -135,13 +130,30 @@ def _check_groups(config: BrokerConfig) -> None:
         )
 
 
-def _check_bounds(name: str, value: int, *, at_least: int, at_most: int) -> None:
-    prefix = "group.consumer."
-    rest = name.removeprefix(prefix)
-    if not at_least <= value <= at_most:
+_BOUNDED = {
+    "consumer": ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
+    "share": (
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "assignment.interval.ms",
+        "delivery.count.limit",
+        "record.lock.duration.ms",
+        "partition.max.record.locks",
+    ),
+}
+"""What a single group may set, within bounds that the broker has for it."""
+
+
+def _check_bounds(config: BrokerConfig, prefix: str, name: str) -> None:
+    def value(of: str) -> int:
+        number: int = getattr(config, f"{prefix}{of}".replace(".", "_"))
+        return number
+
+    low, high = value(f"min.{name}"), value(f"max.{name}")
+    if not low <= value(name) <= high:
         raise ConfigError(
-            f"Invalid value {value} for configuration {name}: must be at least {prefix}min.{rest} "
-            f"({at_least}) and at most {prefix}max.{rest} ({at_most})"
+            f"Invalid value {value(name)} for configuration {prefix}{name}: must be at least "
+            f"{prefix}min.{name} ({low}) and at most {prefix}max.{name} ({high})"
         )
 
 

@@ -1,13 +1,15 @@
-"""What can be set for one consumer group. Kafka: ``GroupConfig``, ``GroupConfigManager`` (KIP-848).
+"""What can be set for one group. Kafka: ``GroupConfig``, ``GroupConfigManager`` (KIP-848, KIP-932).
 
 A value that is set must lie within the bounds that the broker has for it, ``group.consumer.min.…`` and
-``group.consumer.max.…``; what is not set is the broker's ``group.consumer.…``.
+``group.consumer.max.…``, for share groups ``group.share.…``; what is not set is the broker's
+``group.consumer.…`` or ``group.share.…``.
 
-Where it differs from Kafka: there are no share groups and no streams groups, and so none of their properties.
+Where it differs from Kafka: there are no streams groups, and so none of their properties.
 """
 
+import re
 from collections.abc import Container, Mapping
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,6 +19,8 @@ from minikafka.errors import ConfigError, ErrorCode, KafkaError
 BROKER_PREFIX = "group."
 """In front of a group's property: the name of the broker's property that gives its default."""
 
+BOOLEAN, INT, STRING, MEDIUM = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, Importance.MEDIUM
+
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A field is the property's name with underscores for dots; the defaults are Kafka's."""
@@ -24,8 +28,8 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     consumer_session_timeout_ms: Annotated[
         int,
         prop(
-            ConfigType.INT,
-            Importance.MEDIUM,
+            INT,
+            MEDIUM,
             "How long a member may be silent before it is removed from a group of the consumer protocol.",
             ge=1,
         ),
@@ -33,8 +37,8 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     consumer_heartbeat_interval_ms: Annotated[
         int,
         prop(
-            ConfigType.INT,
-            Importance.MEDIUM,
+            INT,
+            MEDIUM,
             "How often the members of a group of the consumer protocol are asked to send heartbeats.",
             ge=1,
         ),
@@ -56,6 +60,42 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
             Importance.MEDIUM,
             "Whether a thread works out assignments. Without effect: it is done in steps.",
         ),
+    ] = False
+    share_session_timeout_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "How long a member may be silent before it is removed from a share group.", ge=1),
+    ] = 45_000
+    share_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "How often the members of a share group are asked to send heartbeats.", ge=1)
+    ] = 5_000
+    share_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The least time between two assignments of a share group.", ge=0)
+    ] = 1_000
+    share_record_lock_duration_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "How long a member of a share group holds a record that it was given.", ge=1_000),
+    ] = 30_000
+    share_delivery_count_limit: Annotated[
+        int, prop(INT, MEDIUM, "How often a record is delivered to a share group at most.", ge=2)
+    ] = 5
+    share_partition_max_record_locks: Annotated[
+        int, prop(INT, MEDIUM, "The most records of a partition that a share group holds at once.", ge=100)
+    ] = 2_000
+    share_auto_offset_reset: Annotated[
+        str,
+        prop(
+            STRING,
+            MEDIUM,
+            "Where a share group begins in a partition that it has not read: latest, earliest, or "
+            "by_duration:D for what is not older than D, an ISO 8601 duration as PT1H.",
+        ),
+    ] = "latest"
+    share_isolation_level: Annotated[
+        Literal["read_committed", "read_uncommitted"],
+        prop(STRING, MEDIUM, "Whether records of transactions are delivered before these are committed."),
+    ] = "read_uncommitted"
+    share_renew_acknowledge_enable: Annotated[
+        bool, prop(BOOLEAN, MEDIUM, "Whether a member may renew its lock of a record that it was given.")
     ] = True
 
 
@@ -63,27 +103,23 @@ GROUP_CONFIG_KEYS = config_keys(GroupConfig)
 """Every property of a group by its name."""
 
 
-class GroupBounds(Protocol):
-    """What a broker allows, and what holds where nothing is set (``GroupCoordinatorConfig``)."""
+_BOUNDED = (
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    "share.heartbeat.interval.ms",
+    "share.session.timeout.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "share.assignment.interval.ms",
+)
+"""Those that a broker has a default, a least and a highest value for, in the order in which Kafka checks:
+``group.K.NAME``, ``group.K.min.NAME`` and ``group.K.max.NAME`` for K.NAME."""
 
-    @property
-    def group_consumer_session_timeout_ms(self) -> int: ...
-    @property
-    def group_consumer_min_session_timeout_ms(self) -> int: ...
-    @property
-    def group_consumer_max_session_timeout_ms(self) -> int: ...
-    @property
-    def group_consumer_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_min_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_max_heartbeat_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_assignment_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_min_assignment_interval_ms(self) -> int: ...
-    @property
-    def group_consumer_max_assignment_interval_ms(self) -> int: ...
+GroupBounds = Any
+"""The properties of a broker, or something that has those of ``_BOUNDED`` (``GroupCoordinatorConfig``,
+``ShareGroupConfig``)."""
 
 
 def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConfig:
@@ -92,11 +128,7 @@ def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConf
     Raises:
         ConfigError: an unknown name or a value that is not allowed.
     """
-    values = {
-        "consumer_session_timeout_ms": bounds.group_consumer_session_timeout_ms,
-        "consumer_heartbeat_interval_ms": bounds.group_consumer_heartbeat_interval_ms,
-        "consumer_assignment_interval_ms": bounds.group_consumer_assignment_interval_ms,
-    }
+    values = {name.replace(".", "_"): _of_broker(bounds, name) for name in _BOUNDED}
     return GroupConfig(**values | _parsed(overrides))
 
 
@@ -113,6 +145,39 @@ def check_group_overrides(bounds: GroupBounds, overrides: Mapping[str, str]) -> 
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+BY_DURATION = "by_duration:"
+_DURATION = re.compile(
+    r"\+?P(?=.)(?:(\d{1,9})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:[.,](\d{0,9}))?S)?)?",
+    re.IGNORECASE,
+)
+
+
+def auto_offset_reset(text: str) -> tuple[str, int]:
+    """The strategy (``latest``, ``earliest``, ``by_duration``) and, for the last, its milliseconds (Kafka:
+    ``ShareGroupAutoOffsetResetStrategy``).
+
+    Raises:
+        ConfigError: none of these.
+    """
+    if text in ("latest", "earliest"):
+        return text, 0
+    found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
+    if found is None:
+        raise ConfigError(
+            f"Invalid value {text} for configuration share.auto.offset.reset: the value must be either "
+            "'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS.>'."
+        )
+    days, hours, minutes, seconds, fraction = found.groups(default="0")
+    whole = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
+    return "by_duration", whole * 1_000 + int(f"{fraction:<03}"[:3])
+
+
+def _of_broker(bounds: GroupBounds, name: str, which: str = "") -> int:
+    kind, _, rest = name.partition(".")
+    value: int = getattr(bounds, f"group_{kind}_{which}{rest.replace('.', '_')}")
+    return value
+
+
 def _parsed(overrides: Mapping[str, str]) -> dict[str, Any]:
     values = {}
     for name, text in overrides.items():
@@ -120,39 +185,24 @@ def _parsed(overrides: Mapping[str, str]) -> dict[str, Any]:
         if key is None:
             raise ConfigError(f"Unknown group config name: {name}")
         values[key.attribute] = parse_value(key, text)
+    auto_offset_reset(values.get("share_auto_offset_reset", "latest"))
     return values
 
 
 def _check_bounds(bounds: GroupBounds, config: GroupConfig, overrides: Container[str]) -> None:
-    for name, value, low, high in (
-        (
-            "heartbeat.interval.ms",
-            config.consumer_heartbeat_interval_ms,
-            bounds.group_consumer_min_heartbeat_interval_ms,
-            bounds.group_consumer_max_heartbeat_interval_ms,
-        ),
-        (
-            "session.timeout.ms",
-            config.consumer_session_timeout_ms,
-            bounds.group_consumer_min_session_timeout_ms,
-            bounds.group_consumer_max_session_timeout_ms,
-        ),
-        (
-            "assignment.interval.ms",
-            config.consumer_assignment_interval_ms,
-            bounds.group_consumer_min_assignment_interval_ms,
-            bounds.group_consumer_max_assignment_interval_ms,
-        ),
-    ):
-        if f"consumer.{name}" not in overrides:
+    for name in _BOUNDED:
+        if name not in overrides:
             continue
+        kind, _, rest = name.partition(".")
+        value = getattr(config, name.replace(".", "_"))
+        low, high = _of_broker(bounds, name, "min_"), _of_broker(bounds, name, "max_")
         if value < low:
-            raise ConfigError(
-                f"consumer.{name} must be greater than or equal to group.consumer.min.{name} ({low})"
-            )
+            raise ConfigError(f"{name} must be greater than or equal to group.{kind}.min.{rest} ({low})")
         if value > high:
-            raise ConfigError(
-                f"consumer.{name} must be less than or equal to group.consumer.max.{name} ({high})"
-            )
-    if config.consumer_session_timeout_ms <= config.consumer_heartbeat_interval_ms:
-        raise ConfigError("consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms")
+            raise ConfigError(f"{name} must be less than or equal to group.{kind}.max.{rest} ({high})")
+    for kind, session_ms, heartbeat_ms in (
+        ("consumer", config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms),
+        ("share", config.share_session_timeout_ms, config.share_heartbeat_interval_ms),
+    ):
+        if session_ms <= heartbeat_ms:
+            raise ConfigError(f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms")

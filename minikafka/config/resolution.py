@@ -309,9 +309,8 @@ def _places(properties: BrokerProperties, names: tuple[str, ...]) -> tuple[Confi
     found = list(_set_places(properties, names))
     for name in names:
         key = broker_config_key(name)
-        assert key is not None, "the names of synonyms are known"
-        default = format_value(key, key.default)
-        if default is not None:
+        default = None if key is None else format_value(key, key.default)
+        if default is not None:  # no default, or a group's property that a broker has none for
             found.append(ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG))
     return tuple(found)
 

@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.records.records import EndTransactionMarker
+from minikafka.types import NO_OFFSET
 
 Record = TypeVar("Record")
 Operation = TypeVar("Operation")
@@ -56,7 +57,7 @@ class Append(Generic[Record, AnyEffect]):
     ``committed`` or ``failed`` is the last. Only when a bug has ended one of these, and with it the shard,
     ``failed`` is called once more, and of what it wants done only the answers are given."""
 
-    __slots__ = ("records", "timeout_ms", "transaction")
+    __slots__ = ("end_offset", "records", "timeout_ms", "transaction")
 
     def __init__(
         self,
@@ -70,6 +71,8 @@ class Append(Generic[Record, AnyEffect]):
         self.records = tuple(records)
         self.timeout_ms = timeout_ms
         self.transaction = transaction
+        self.end_offset = NO_OFFSET
+        """Behind the last record; known when ``written`` is called."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.records!r})"

@@ -52,6 +52,7 @@ from minikafka.metrics.series import (
 
 GROUP_METRICS: Final = "group-coordinator-metrics"
 TRANSACTION_METRICS: Final = "transaction-coordinator-metrics"
+SHARE_COORDINATOR_METRICS: Final = "share-coordinator-metrics"
 LOAD_TIME_MAX: Final = "partition-load-time-max"
 LOAD_TIME_AVG: Final = "partition-load-time-avg"
 
@@ -630,7 +631,7 @@ GROUPS_BY_STATE = {
 }
 GROUP_COUNT = gauge(
     "kafka_server_group_coordinator_metrics_group_count",
-    "Groups by protocol: classic or consumer.",
+    "Groups by protocol: classic, consumer or share.",
     "protocol",
     mbean="kafka.server:type=group-coordinator-metrics,name=group-count,protocol=…",
 )
@@ -651,6 +652,12 @@ CONSUMER_GROUP_COUNT = gauge(
     "state",
     mbean="kafka.server:type=group-coordinator-metrics,name=consumer-group-count,state=…",
 )
+SHARE_GROUP_COUNT = gauge(
+    "kafka_server_group_coordinator_metrics_share_group_count",
+    "Share groups by state: empty, stable, dead.",
+    "state",
+    mbean="kafka.server:type=group-coordinator-metrics,name=share-group-count,state=…",
+)
 COORDINATOR_PARTITIONS = gauge(
     "kafka_server_group_coordinator_metrics_num_partitions",
     "Partitions of __consumer_offsets that are coordinated here, by state: loading, active, failed.",
@@ -670,6 +677,7 @@ GROUP_ACTIVITY = {
         ("offset_deletion", "Offsets that were deleted on demand since the broker started."),
         ("group_completed_rebalance", "Rebalances of classic groups since the broker started."),
         ("consumer_group_rebalance", "New epochs of KIP-848 groups since the broker started."),
+        ("share_group_rebalance", "New epochs of share groups since the broker started."),
     )
 }
 """Gauges that only grow: so are Kafka's in JMX."""
@@ -712,6 +720,7 @@ GROUP_SERIES = (
     CLASSIC_GROUP_COUNT,
     CONSUMER_GROUP_COUNT,
     OFFSET_COUNT,
+    SHARE_GROUP_COUNT,
     COORDINATOR_PARTITIONS,
     *GROUPS_LOAD_TIMES.values(),
     *GROUP_ACTIVITY.values(),
@@ -871,6 +880,50 @@ SECURITY = (
     ACLS,
 )
 
+_share_sessions = partial(mbean_gauge, "kafka.server:ShareSessionCache")
+
+SHARE_SESSIONS = _share_sessions("ShareSessionsCount", "Share sessions of members with this broker.")
+SHARE_SESSION_PARTITIONS = _share_sessions("SharePartitionsCount", "Partitions in all share sessions.")
+SHARE_SESSION_EVICTIONS = mbean_counter(
+    "kafka.server:ShareSessionCache", "ShareSessionEvictions", "Share sessions that ended with a connection."
+)
+RECORD_ACKNOWLEDGEMENTS = mbean_counter(
+    "kafka.server:ShareGroupMetrics",
+    "RecordAcknowledgements",
+    "Records that members of share groups have acknowledged, by how: Accept, Release, Reject, Renew.",
+    "ackType",
+)
+ACQUISITION_LOCK_TIMEOUTS = mbean_counter(
+    "kafka.server:SharePartitionMetrics",
+    "AcquisitionLockTimeout",
+    "Records whose lock was over before they were acknowledged; Kafka's is by share partition.",
+)
+SHARE_PARTITIONS = gauge(
+    "minikafka_share_partitions", "Partitions that this broker leads and share groups consume, each by group."
+)
+SHARE_STATE_WRITES = counter(
+    "kafka_server_share_coordinator_metrics_write",
+    "Writes of the share coordinator for leaders of partitions.",
+    mbean="kafka.server:type=share-coordinator-metrics,name=write-total",
+)
+SHARE_STATE_PARTITIONS = gauge(
+    "minikafka_share_coordinator_partitions",
+    "Partitions of __share_group_state that are coordinated here, by state: loading, active, failed.",
+    "state",
+)
+SHARE_LOAD_TIMES = load_times(SHARE_COORDINATOR_METRICS)
+SHARE_GROUPS = (
+    SHARE_SESSIONS,
+    SHARE_SESSION_PARTITIONS,
+    SHARE_SESSION_EVICTIONS,
+    RECORD_ACKNOWLEDGEMENTS,
+    ACQUISITION_LOCK_TIMEOUTS,
+    SHARE_PARTITIONS,
+    SHARE_STATE_WRITES,
+    SHARE_STATE_PARTITIONS,
+    *SHARE_LOAD_TIMES.values(),
+)
+
 ALL_SERIES: Final = (
     *TRAFFIC,
     *REPLICAS,
@@ -881,6 +934,7 @@ ALL_SERIES: Final = (
     *FOLLOWING,
     *GROUP_SERIES,
     *TRANSACTIONS,
+    *SHARE_GROUPS,
     *CLIENTS,
     *SECURITY,
     *PROCESS,

@@ -195,7 +195,8 @@ class Connection(asyncio.Protocol):
     ``memory`` is the handler's own: what it wants to know when this peer's next request comes.
     ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
     what ApiVersions said (KIP-511). ``leader_hints``: where the peer was sent to lately, by topic.
-    ``is_follower``: a broker fetches over it. ``principal``: who the peer is, as far as it has proved it.
+    ``closed``: each is called once, when the connection is lost; by what is to end then. ``is_follower``: a
+    broker fetches over it. ``principal``: who the peer is, as far as it has proved it.
     """
 
     __slots__ = (
@@ -203,7 +204,7 @@ class Connection(asyncio.Protocol):
         "_handler", "_held", "_hold", "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner",
         "_reader", "_reading", "_response_bytes", "_responses", "_room", "_serving", "_transport",
         "_unfinished", "_unfinished_bytes", "_unsent_bytes", "client_software_name",
-        "client_software_version", "id",
+        "client_software_version", "closed", "id",
         "is_follower", "leader_hints", "listener_name", "local_host", "local_port", "memory", "peer_host",
         "peer_port", "principal", "received_ns",
     )  # fmt: skip
@@ -225,6 +226,7 @@ class Connection(asyncio.Protocol):
         self.client_software_version = "unknown"
         self.id = ""
         self.is_follower = False
+        self.closed: dict[object, Callable[[], None]] = {}
         self.principal = ANONYMOUS
         self.local_host, self.local_port = "", 0
         self.peer_host, self.peer_port = "", 0
@@ -360,6 +362,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
         self._owner.connection_closed(self)
+        closed, self.closed = self.closed, {}
+        for tell in closed.values():
+            tell()
 
     def data_received(self, data: bytes) -> None:
         self._idleness.is_active = True

@@ -35,7 +35,7 @@ from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop
-from minikafka.server.coordinator.assembly import CoordinatorParts, make_coordinators
+from minikafka.server.coordinator.assembly import CoordinatorParts, Coordinators, make_coordinators
 from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.isr_manager import IsrManager
@@ -48,6 +48,8 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
+from minikafka.server.share.hosted_share_partition import ShareCounts, ShareParts
+from minikafka.server.share.manager import SharePartitionManager
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import (
     StoredTopic,
@@ -193,6 +195,9 @@ def make_services(
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         transaction_verification=coordinators.verification,
+        shares=coordinators.shares,
+        share_persister=coordinators.share_persister,
+        share_partitions=_share_partitions(configs, coordinators, replicas, timer, log_io, supervisor),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),
@@ -209,6 +214,26 @@ def make_services(
     _set_authorizer(services)
     drop_fast_paths_with_changes(services)
     return services
+
+
+def _share_partitions(
+    configs: ConfigService,
+    coordinators: Coordinators,
+    replicas: ReplicaManager,
+    timer: LoopTimer,
+    log_io: LogIo,
+    supervisor: Supervisor,
+) -> SharePartitionManager:
+    parts = ShareParts(
+        replicas,
+        coordinators.share_persister,
+        timer,
+        log_io,
+        supervisor,
+        configs.share_group_settings,
+        ShareCounts(),
+    )
+    return SharePartitionManager(parts, sessions_max=configs.broker_config.group_share_max_share_sessions)
 
 
 def _secured(connect: Connect, configs: ConfigService, transport: TransportSecurity | None) -> Connect:

@@ -301,8 +301,8 @@ class Broker:
             await until_connected("the ACLs", services.acls.load)
         self._follow_changes(services, transport)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
-        services.groups.start()
-        services.transactions.start()
+        for part in (services.groups, services.transactions, services.shares, services.share_partitions):
+            part.start()
         cleaner = self._start_maintenance(services, disk_work)
         await self._open(services, sessions, cleaner, budget)
         self._membership = membership
@@ -498,6 +498,7 @@ class Broker:
         if self._services is not None:
             await self._services.replica_manager.close()
             await self._services.transaction_verification.close()
+            await self._services.share_persister.close()
             self._services.scheduler.close()
             if self._services.authentication is not None:
                 self._services.authentication.close()

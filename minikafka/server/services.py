@@ -29,6 +29,8 @@ from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.group_service import GroupService
+from minikafka.server.coordinator.share_persister import StatePersister
+from minikafka.server.coordinator.share_service import ShareService
 from minikafka.server.coordinator.transaction_service import TransactionService
 from minikafka.server.coordinator.transaction_verification import TransactionVerification
 from minikafka.server.quota.client_metrics import ClientMetricsManager
@@ -41,6 +43,7 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
+from minikafka.server.share.manager import SharePartitionManager
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
@@ -85,6 +88,10 @@ class Services(msgspec.Struct, kw_only=True):
     groups: GroupService
     transactions: TransactionService
     transaction_verification: TransactionVerification
+    shares: ShareService
+    """The share coordinator."""
+    share_persister: StatePersister
+    share_partitions: SharePartitionManager
     reassignments: ReassignmentService
     configs: ConfigService
     client_metrics: ClientMetricsManager

@@ -12,6 +12,8 @@ def test_a_long_module_and_a_long_function_are_found() -> None:
     assert rules.size(f"def f():\n{body}\n") == ["1: f has 71 lines, more than 70"]
     assert rules.size("x = 1\n" * 1_000) == []
     assert rules.size("x = 1\n" * 1_001) == ["1: the module has 1001 lines, more than 1000"]
+    reason = '"""A table.\n\nThis module is long because a table is one.\n"""\n'
+    assert rules.size(reason + "x = 1\n" * 1_001) == []
 
 
 def test_a_module_says_what_it_is_for() -> None:

@@ -249,6 +249,33 @@ _MODERN = {
     "server_assignor": None,
     "topic_partitions": None,
 }
+SHARE_GROUP = "share-group"
+_SHARE_FETCH = {
+    "group_id": SHARE_GROUP,
+    "member_id": "member",
+    "share_session_epoch": 0,
+    "max_wait": 0,
+    "min_bytes": 0,
+    "max_bytes": 1000,
+    "max_records": 1,
+    "batch_size": 1,
+    "share_acquire_mode": 0,
+    "is_renew_ack": False,
+    "topics": [
+        {
+            "topic_id": Given.TOPIC_ID,
+            "partitions": [{"partition_index": 0, "acknowledgement_batches": []}],
+        }
+    ],
+    "forgotten_topics_data": [],
+}
+_SHARE = {
+    "group_id": SHARE_GROUP,
+    "member_id": "member",
+    "member_epoch": 1,
+    "rack_id": None,
+    "subscribed_topic_names": None,
+}
 _OFFSET_DELETE = {"group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [{"partition_index": 1}]}]}
 _ADD_PARTITIONS = {
     "v3_and_below_transactional_id": TRANSACTIONAL_ID,
@@ -349,6 +376,63 @@ RULES: Final = (
         "responses[].partitions[].error_code",
         _fetch(2),
         given=(on_topic(_READ),),
+    ),
+    Rule(
+        ApiKey.SHARE_FETCH,
+        (on_group(_READ, SHARE_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        _SHARE_FETCH,
+        given=(on_topic(_READ),),
+    ),
+    Rule(
+        ApiKey.SHARE_FETCH,
+        (on_topic(_READ),),
+        _NO_TOPIC,
+        "responses[].partitions[].error_code",
+        _SHARE_FETCH,
+        given=(on_group(_READ, SHARE_GROUP),),
+    ),
+    Rule(
+        ApiKey.SHARE_ACKNOWLEDGE,
+        (on_group(_READ, SHARE_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        {
+            "group_id": SHARE_GROUP,
+            "member_id": "member",
+            "share_session_epoch": 1,
+            "is_renew_ack": False,
+            "topics": [],
+        },
+    ),
+    *(
+        Rule(
+            api,
+            (on_cluster(_CLUSTER_ACTION),),
+            _NO_CLUSTER,
+            "results[].partitions[].error_code",
+            {
+                "group_id": SHARE_GROUP,
+                "topics": [{"topic_id": Given.TOPIC_ID, "partitions": [{"partition": 0, **fields}]}],
+            },
+        )
+        for api, fields in (
+            (ApiKey.INITIALIZE_SHARE_GROUP_STATE, {"state_epoch": 0, "start_offset": 0}),
+            (ApiKey.READ_SHARE_GROUP_STATE, {"leader_epoch": 0}),
+            (
+                ApiKey.WRITE_SHARE_GROUP_STATE,
+                {
+                    "state_epoch": 0,
+                    "leader_epoch": 0,
+                    "start_offset": 0,
+                    "delivery_complete_count": 0,
+                    "state_batches": [],
+                },
+            ),
+            (ApiKey.DELETE_SHARE_GROUP_STATE, {}),
+            (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, {"leader_epoch": 0}),
+        )
     ),
     Rule(
         ApiKey.LIST_OFFSETS,
@@ -909,6 +993,61 @@ RULES: Final = (
         "groups[].error_code",
         {"group_ids": [MODERN_GROUP], "include_authorized_operations": False},
         given=(on_group(_DESCRIBE, MODERN_GROUP),),
+    ),
+    Rule(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        (on_group(_READ, SHARE_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        _SHARE,
+    ),
+    Rule(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        (on_topic(_DESCRIBE),),
+        _NO_TOPIC,
+        "error_code",
+        _SHARE | {"subscribed_topic_names": [TOPIC]},
+        given=(on_group(_READ, SHARE_GROUP),),
+    ),
+    Rule(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        (on_group(_DESCRIBE, SHARE_GROUP),),
+        _NO_GROUP,
+        "groups[].error_code",
+        {"group_ids": [SHARE_GROUP], "include_authorized_operations": False},
+    ),
+    Rule(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        (on_group(_DESCRIBE, SHARE_GROUP),),
+        _NO_GROUP,
+        "groups[].error_code",
+        {"groups": [{"group_id": SHARE_GROUP, "topics": None}]},
+    ),
+    Rule(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        (on_topic(_DESCRIBE),),
+        _NO_TOPIC,
+        "groups[].topics[].partitions[].error_code",
+        {
+            "groups": [
+                {"group_id": SHARE_GROUP, "topics": [{"topic_name": TOPIC, "partitions": [0]}]},
+            ]
+        },
+        given=(on_group(_DESCRIBE, SHARE_GROUP),),
+    ),
+    Rule(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        (on_group(_READ, SHARE_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        {"group_id": SHARE_GROUP, "topics": []},
+    ),
+    Rule(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        (on_group(_DELETE, SHARE_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        {"group_id": SHARE_GROUP, "topics": []},
     ),
     Rule(
         ApiKey.LIST_CONFIG_RESOURCES,

@@ -17,7 +17,7 @@ With ``--json`` every line is an object. ``type`` says what it is:
     value}],
                           key, value; bytes that are no UTF-8 are in key_base64, value_base64 instead;
                           or, of a control record, end_txn_marker and coordinator_epoch;
-                          with --offsets-decoder or --transaction-log-decoder key and value are
+                          with a decoder (--offsets-decoder and others) key and value are
                           objects, or undecoded says why not
     index_entry           offset, position
     time_index_entry      timestamp, offset
@@ -35,10 +35,11 @@ With ``--json`` every line is an object. ``type`` says what it is:
 
 How ``dump-log`` shows things: text like Kafka's tool, coloured on a terminal, or JSON lines.
 
-``dump-log --offsets-decoder`` and ``--transaction-log-decoder``: the records of ``__consumer_offsets`` and
-``__transaction_state`` in words.
+``dump-log --offsets-decoder``, ``--transaction-log-decoder`` and ``--share-group-state-decoder``: the records
+of ``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state`` in words.
 
-Kafka: ``DumpLogSegments.OffsetsMessageParser``, ``TransactionLogMessageParser``. Keys and values have its
+Kafka: ``DumpLogSegments.OffsetsMessageParser``, ``TransactionLogMessageParser``,
+``ShareGroupStateMessageParser``. Keys and values have its
 JSON: types and versions are strings, fields have the names of Kafka's schemas, bytes are base64, a tagged
 field that has its default is left out. Of a group of consumers, subscriptions and assignments are decoded
 too, where they can be.
@@ -74,7 +75,7 @@ from minikafka.errors import PeerProtocolError
 from minikafka.files import Files, OsFiles
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.names import parse_directory_name
-from minikafka.protocol.internal import group_record_codec, transaction_record_codec
+from minikafka.protocol.internal import group_record_codec, share_record_codec, transaction_record_codec
 from minikafka.protocol.internal.group_record_codec import SCHEMAS, Field, entity_schema
 from minikafka.protocol.wire.reading import ELEMENTS_MAX, MALFORMED, Reader, compile_reader
 
@@ -209,6 +210,52 @@ def _transaction_data(body: Any) -> dict[str, Any]:
             value = [{"topic": each.topic, "partitionIds": list(each.partition_ids)} for each in value]
         shown[name] = value
     return shown
+
+
+_SHARE_KEY: Final = ("group_id", "topic_id", "partition")
+_SHARE_VALUE: Final = (
+    "snapshot_epoch",
+    "state_epoch",
+    "leader_epoch",
+    "start_offset",
+    "delivery_complete_count",
+    "create_timestamp",
+    "write_timestamp",
+    "state_batches",
+)
+"""In Kafka's order; an update has some of them."""
+
+
+def decoded_share_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    """``key`` and ``value`` as objects; the value of a tombstone is None.
+
+    Raises:
+        UnreadableShareRecord: the record cannot be decoded, and why.
+    """
+    kind, of = share_record_codec.read_key(key)
+    item: dict[str, Any] = {
+        "key": {"type": str(kind), "data": {_camel(name): _json(getattr(of, name)) for name in _SHARE_KEY}},
+        "value": None,
+    }
+    if value is not None:
+        body = share_record_codec.read_value(kind, value)
+        data = {_camel(name): _json(getattr(body, name)) for name in _SHARE_VALUE if hasattr(body, name)}
+        if body.delivery_complete_count == -1:  # a tagged field's default
+            del data["deliveryCompleteCount"]
+        item["value"] = {"version": str(share_record_codec.VALUE_VERSION), "data": data}
+    return item
+
+
+def _camel(name: str) -> str:
+    return _SNAKE.sub(lambda match: match[1].upper(), name)
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+    if isinstance(value, tuple) and not hasattr(value, "_asdict"):
+        return [{_camel(name): field for name, field in each._asdict().items()} for each in value]
+    return value
 
 
 _KAFKA_NAMES = {"compression": "compresscodec", "is_valid": "isvalid", "value": "payload"}
@@ -401,6 +448,13 @@ def parser() -> argparse.ArgumentParser:
         dest="decoder",
         const=decoded_transaction_record,
         help="show records of __transaction_state decoded (implies --print-data-log)",
+    )
+    decoders.add_argument(
+        "--share-group-state-decoder",
+        action="store_const",
+        dest="decoder",
+        const=decoded_share_record,
+        help="show records of __share_group_state decoded (implies --print-data-log)",
     )
     parser.add_argument(
         "--max-records",

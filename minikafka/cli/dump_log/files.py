@@ -60,6 +60,7 @@ from minikafka.log.files.names import (
 )
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
 from minikafka.protocol.internal.group_record_codec import UnreadableRecord
+from minikafka.protocol.internal.share_record_codec import UnreadableShareRecord
 from minikafka.protocol.internal.transaction_record_codec import UnreadableTransactionRecord
 from minikafka.protocol.records.batch import BatchHeader, CompressionType, TimestampType
 from minikafka.protocol.records.records import Record, read_end_transaction_marker
@@ -176,7 +177,7 @@ class KnownFile(NamedTuple):
 
 
 Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
-"""Key and value as objects. Raises UnreadableRecord, UnreadableTransactionRecord."""
+"""Key and value as objects. Raises UnreadableRecord, UnreadableShareRecord, UnreadableTransactionRecord."""
 
 
 class Selection(NamedTuple):
@@ -275,7 +276,7 @@ def _segment_items(known: KnownFile, files: Files, selection: Selection) -> Iter
                 if selection.decoder is not None and not header.is_control:
                     try:
                         _decode(item, record, selection.decoder)
-                    except (UnreadableRecord, UnreadableTransactionRecord) as error:
+                    except (UnreadableRecord, UnreadableShareRecord, UnreadableTransactionRecord) as error:
                         what = f"offset {record.offset} cannot be decoded: {error}"
                         yield Finding(known.path, scanned.position, what, NOT_WRITTEN_SO)
                 yield item
@@ -343,7 +344,7 @@ def _decode(item: Item, record: Record, decoder: Decoder) -> None:
     """Replace the bytes of a record. Raises as the decoder does: they are kept."""
     try:
         decoded = decoder(record.key, record.value)
-    except (UnreadableRecord, UnreadableTransactionRecord) as error:
+    except (UnreadableRecord, UnreadableShareRecord, UnreadableTransactionRecord) as error:
         if not error.is_of_unknown_type:
             raise
         item["undecoded"] = str(error)

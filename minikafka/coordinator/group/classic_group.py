@@ -564,6 +564,10 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.state is _EMPTY
 
+    @property
+    def should_expire(self) -> bool:
+        return True
+
     def listed(self) -> ListedGroup:
         return ListedGroup(self.group_id, self.protocol_type or "", self.state.value, "classic")
 

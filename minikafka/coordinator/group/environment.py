@@ -11,10 +11,12 @@ What the groups of a coordinator have done, for its metrics. Kafka: ``GroupCoord
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, Self
 from uuid import UUID
 
 import msgspec
+
+from minikafka.config.group import GroupConfig, auto_offset_reset
 
 MigrationPolicy = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
@@ -25,6 +27,41 @@ class ConsumerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 0
+
+
+class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for one share group (KIP-932), for its coordinator and for the leaders of its partitions:
+    dynamic configs of the group, else the broker's."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    record_lock_duration_ms: int = 30_000
+    delivery_count_limit: int = 5
+    partition_max_record_locks: int = 2_000
+    auto_offset_reset: str = "latest"
+    """``latest``, ``earliest`` or ``by_duration``."""
+    auto_offset_reset_ms: int = 0
+    """The duration of ``by_duration``."""
+    is_read_committed: bool = False
+    renew_acknowledge_enable: bool = True
+
+    @classmethod
+    def of(cls, config: GroupConfig) -> Self:
+        """What a group's configuration comes to."""
+        strategy, duration_ms = auto_offset_reset(config.share_auto_offset_reset)
+        return cls(
+            session_timeout_ms=config.share_session_timeout_ms,
+            heartbeat_interval_ms=config.share_heartbeat_interval_ms,
+            assignment_interval_ms=config.share_assignment_interval_ms,
+            record_lock_duration_ms=config.share_record_lock_duration_ms,
+            delivery_count_limit=config.share_delivery_count_limit,
+            partition_max_record_locks=config.share_partition_max_record_locks,
+            auto_offset_reset=strategy,
+            auto_offset_reset_ms=duration_ms,
+            is_read_committed=config.share_isolation_level == "read_committed",
+            renew_acknowledge_enable=config.share_renew_acknowledge_enable,
+        )
 
 
 class GroupSettings(Protocol):
@@ -39,10 +76,14 @@ class GroupSettings(Protocol):
     group_max_memory_bytes: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_migration_policy: MigrationPolicy
+    group_share_max_size: int
+    group_share_initialize_retry_interval_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings: ...
+
+    def share_group(self, group_id: str) -> ShareGroupSettings: ...
 
 
 class TopicInfo(NamedTuple):
@@ -75,6 +116,7 @@ class GroupCounts:
         "offset_commits",
         "offset_deletions",
         "offset_expirations",
+        "share_group_rebalances",
     )
 
     def __init__(self) -> None:
@@ -87,6 +129,9 @@ class GroupCounts:
         """Of classic groups: all members have their assignments."""
         self.consumer_group_rebalances = 0
         """Epochs of KIP-848 groups that began because of what a member said or of a change of topics."""
+
+        self.share_group_rebalances = 0
+        """The same of share groups."""
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)

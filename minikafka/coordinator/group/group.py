@@ -88,6 +88,11 @@ class Group(Protocol):
         """No members."""
         ...
 
+    @property
+    def should_expire(self) -> bool:
+        """Whether it goes by itself once it is empty and has no offsets (Kafka: ``shouldExpire``)."""
+        ...
+
     def listed(self) -> ListedGroup: ...
 
     def check_offset_commit(

@@ -7,7 +7,8 @@ What a shard of the group coordinator wants done, see ``coordinator.effects``; `
 
 State that must equal the log changes in an append's ``written``, never before: an append that is refused has
 changed nothing. What clients may see before it is safe changes in ``committed`` (KAFKA_BEHAVIOUR: a committed
-offset). What waits is a join, a sync, a heartbeat or a revocation.
+offset). What waits is a join, a sync, a heartbeat or a revocation. Besides, groups ask the share
+coordinator.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from minikafka.coordinator.effects import Complete as Complete
 from minikafka.coordinator.effects import Park as Park
 from minikafka.coordinator.effects import Ticket as Ticket
 from minikafka.coordinator.effects import coordinator_error as coordinator_error
-from minikafka.errors import ErrorCode
+from minikafka.coordinator.share.messages import InitializeShareState, SharePartitionError, TopicIdPartition
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord, TopicPartitions
 from minikafka.types import TopicPartition
 
@@ -224,7 +226,7 @@ class DescribedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
-    """``group_type`` is "classic" or "consumer"; ``state`` as Kafka spells it."""
+    """``group_type`` is "classic", "consumer" or "share"; ``state`` as Kafka spells it."""
 
     group_id: str
     protocol_type: str
@@ -290,6 +292,86 @@ class DescribedConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[DescribedConsumerMember, ...] = ()
 
 
+class ShareGroupHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """None: not changed since the last heartbeat (KIP-932)."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves."""
+    rack_id: str | None = None
+    subscribed_topic_names: tuple[str, ...] | None = None
+    client_id: str
+    client_host: str
+
+
+class ShareGroupHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: TopicPartitions | None = None
+    """None: as it was."""
+
+
+class DescribedShareMember(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    assignment: TopicPartitions
+
+
+class DescribedShareGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """For ShareGroupDescribe."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str = ""
+    members: tuple[DescribedShareMember, ...] = ()
+
+
+class AlterShareGroupOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """The start offsets that the partitions of topics get."""
+
+    group_id: str
+    topics: Mapping[str, Mapping[int, int]]
+
+
+class AlterShareGroupOffsetsResult(msgspec.Struct, frozen=True):
+    """The error of each partition, None for one whose start offset is set."""
+
+    topics: Mapping[str, Mapping[int, KafkaError | None]]
+
+
+class DeleteShareGroupOffsetsResult(msgspec.Struct, frozen=True):
+    """The error of each topic, None for one of which the share coordinator keeps nothing any more."""
+
+    topics: Mapping[str, KafkaError | None]
+
+
+class InitializeShareStates(NamedTuple):
+    """Have the share coordinator keep state of partitions; ``done`` hears what became of each, as a call of
+    the shard."""
+
+    group_id: str
+    partitions: tuple[InitializeShareState, ...]
+    done: Callable[[list[SharePartitionError], int], Effects]
+
+
+class DeleteShareStates(NamedTuple):
+    """Have the share coordinator forget partitions; ``done`` as above."""
+
+    group_id: str
+    partitions: tuple[TopicIdPartition, ...]
+    done: Callable[[list[SharePartitionError], int], Effects]
+
+
 class Append(effects.Append[GroupRecord, "Effect"]):
     """Records of groups; see there."""
 
@@ -319,5 +401,12 @@ class GroupOperation(NamedTuple):
     member_id: str = ""
 
 
-Effect = Answer | Append | Park[GroupOperation] | Complete[GroupOperation]
+Effect = (
+    Answer
+    | Append
+    | Park[GroupOperation]
+    | Complete[GroupOperation]
+    | InitializeShareStates
+    | DeleteShareStates
+)
 Effects = list[Effect]

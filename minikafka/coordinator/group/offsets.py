@@ -684,7 +684,7 @@ class GroupOffsets:
         records: list[GroupRecord] = []
         for group in self._groups.values():
             has_left = self._expire(group, records, now_ms)
-            if not has_left and group.is_empty:
+            if not has_left and group.is_empty and group.should_expire:
                 records += group.tombstones()
         return records
 

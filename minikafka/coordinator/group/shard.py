@@ -6,7 +6,7 @@ Everything here is synchronous and knows no clock and no I/O; see ``effects`` fo
 
 A group belongs to one of two protocols, and may change: a heartbeat of KIP-848 upgrades a classic group, the
 last such member's leaving downgrades it (``consumer_groups``). A classic request to a KIP-848
-group is served there.
+group is served there. A share group (KIP-932) stays one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from minikafka.coordinator.group.consumer.updater import GroupUpdater
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
 from minikafka.coordinator.group.group import Group, GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
+    AlterShareGroupOffsets,
     Answer,
     Append,
     ConsumerGroupHeartbeat,
     DescribedConsumerGroup,
     DescribedGroup,
+    DescribedShareGroup,
     Effects,
     EndTransaction,
     GroupOperation,
@@ -36,19 +38,28 @@ from minikafka.coordinator.group.messages import (
     OffsetCommit,
     OffsetFetchGroup,
     OffsetFetchResult,
+    ShareGroupHeartbeat,
     SyncGroup,
     Ticket,
     TxnOffsetCommit,
     coordinator_error,
 )
 from minikafka.coordinator.group.offsets import CommittedOffset, GroupOffsets
+from minikafka.coordinator.group.share_groups import ShareGroups
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     GroupRecord,
+    NamedPartitions,
     OffsetCommitKey,
     OffsetCommitValue,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMetadataKey,
 )
 from minikafka.types import TopicPartition
 
@@ -111,6 +122,7 @@ class GroupShard:
             counts=counts,
         )
         self._consumer = ConsumerGroups(updater)
+        self._share = ShareGroups(self._groups, settings=settings, topics=topics, counts=counts)
         self._offsets = GroupOffsets(
             self._groups, settings=settings, make_simple=self._classic.make_simple, counts=counts
         )
@@ -155,6 +167,29 @@ class GroupShard:
     def regexes_due(self, group_id: str, now_ms: int, *, has_rules: bool) -> list[str]:
         """What is to be matched before a member's next heartbeat or join: ``subscription.regexes_due``."""
         return self._consumer.regexes_due(group_id, now_ms, has_rules=has_rules)
+
+    # KIP-932
+
+    def share_group_heartbeat(self, request: ShareGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a ShareGroupHeartbeatResult."""
+        return self._share.heartbeat(request, ticket, now_ms)
+
+    def describe_share_group(self, group_id: str) -> DescribedShareGroup:
+        return self._share.describe(group_id)
+
+    def share_partitions(self, group_id: str) -> Mapping[UUID, NamedPartitions]:
+        """Those of which the share coordinator keeps state for the group, by topic id."""
+        return self._share.initialized_partitions(group_id)
+
+    def alter_share_offsets(self, request: AlterShareGroupOffsets, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with an AlterShareGroupOffsetsResult."""
+        return self._share.alter_offsets(request, ticket, now_ms)
+
+    def delete_share_offsets(
+        self, group_id: str, topics: Collection[str], ticket: Ticket, now_ms: int
+    ) -> Effects:
+        """Answered with a DeleteShareGroupOffsetsResult."""
+        return self._share.delete_offsets(group_id, topics, ticket, now_ms)
 
     # Offsets
 
@@ -209,17 +244,29 @@ class GroupShard:
         return self._consumer.describe(group_id)
 
     def delete_group(self, group_id: str, ticket: Ticket, now_ms: int) -> Effects:
-        """Answered with None.
+        """Answered with None. What the share coordinator keeps of a share group is deleted before.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
+        self._deletable(group_id)
+        if self._share.owns(group_id):
+            return self._share.delete(
+                group_id, ticket, now_ms, then=lambda: self._end_group(group_id, ticket)
+            )
+        return self._end_group(group_id, ticket)
+
+    def _end_group(self, group_id: str, ticket: Ticket) -> Effects:
+        group = self._deletable(group_id)
+        records = self._offsets.delete_groups_offsets(group_id) + group.tombstones()
+        return [Tombstones(self, records, Answer(ticket, None))]
+
+    def _deletable(self, group_id: str) -> Group:
         group = self._groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         group.check_delete()
-        records = self._offsets.delete_groups_offsets(group_id) + group.tombstones()
-        return [Tombstones(self, records, Answer(ticket, None))]
+        return group
 
     # What the clock and the cluster bring
 
@@ -227,15 +274,17 @@ class GroupShard:
         """The time of a parked operation is up."""
         if self._consumer.owns(operation.group_id):
             return self._consumer.expired(operation, now_ms)
+        if self._share.owns(operation.group_id):
+            return self._share.expired(operation, now_ms)
         return self._classic.expired(operation, now_ms)
 
     def clean_up(self, now_ms: int) -> Effects:
         """Every ``offsets.retention.check.interval.ms``: expired offsets and groups without any go."""
         return self._remove(self._offsets.expired_records(now_ms))
 
-    def topics_deleted(self, topics: Mapping[str, UUID]) -> Effects:
+    def topics_deleted(self, topics: Mapping[str, UUID], now_ms: int) -> Effects:
         """``topics``: name → id."""
-        return self._remove(self._offsets.topics_deleted(topics))
+        return self._remove(self._offsets.topics_deleted(topics)) + self._share.topics_deleted(now_ms)
 
     def _remove(self, records: list[GroupRecord]) -> Effects:
         return [
@@ -254,6 +303,15 @@ class GroupShard:
             case GroupMetadataKey() as key:
                 assert record.value is None or isinstance(record.value, GroupMetadataValue)
                 self._classic.replay(key, record.value, now_ms)
+            case (
+                ShareGroupMemberMetadataKey()
+                | ShareGroupMetadataKey()
+                | ShareGroupTargetAssignmentMetadataKey()
+                | ShareGroupTargetAssignmentMemberKey()
+                | ShareGroupCurrentMemberAssignmentKey()
+                | ShareGroupStatePartitionMetadataKey()
+            ):
+                self._share.replay(record, now_ms)
             case _:
                 self._consumer.replay(record, now_ms)
 
@@ -263,8 +321,8 @@ class GroupShard:
 
     def loaded(self, now_ms: int) -> Effects:
         """The log is replayed: begin."""
-        return self._classic.loaded(now_ms) + self._consumer.loaded(now_ms)
+        return self._classic.loaded(now_ms) + self._consumer.loaded(now_ms) + self._share.loaded(now_ms)
 
     def waiting(self) -> list[Ticket]:
         """Who waits for an answer of this shard, which is being unloaded."""
-        return self._classic.waiting() + self._consumer.waiting()
+        return self._classic.waiting() + self._consumer.waiting() + self._share.waiting()

@@ -34,7 +34,7 @@ Reading the body of a key or a value behind its first two bytes, and saying why 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from struct import Struct, error
 from typing import Any, Final, NamedTuple
@@ -131,6 +131,8 @@ _TOPIC_METADATA = (
     Field("num_partitions", "int32"),
     Field("partition_metadata", _PARTITION_METADATA, is_array=True),
 )
+_NAMED_TOPIC = (Field("topic_id", "uuid"), Field("topic_name", "string"))
+_NAMED_PARTITIONS = (*_NAMED_TOPIC, Field("partitions", "int32", is_array=True))
 _CLASSIC_MEMBER_METADATA = (
     Field("session_timeout_ms", "int32"),
     Field("supported_protocols", (Field("name", "string"), Field("metadata", "bytes")), is_array=True),
@@ -195,6 +197,48 @@ SCHEMAS: Final[dict[int, RecordSchema]] = {
             Field("state", "int8"),
             Field("assigned_partitions", _TOPIC_PARTITIONS, is_array=True),
             Field("partitions_pending_revocation", _TOPIC_PARTITIONS, is_array=True),
+        ),
+    ),
+    10: RecordSchema(
+        "ShareGroupMemberMetadata",
+        _MEMBER,
+        (
+            Field("rack_id", "string", nullable=True),
+            Field("client_id", "string"),
+            Field("client_host", "string"),
+            Field("subscribed_topic_names", "string", is_array=True),
+        ),
+    ),
+    11: RecordSchema(
+        "ShareGroupMetadata", _GROUP_ID, (Field("epoch", "int32"), Field("metadata_hash", "int64"))
+    ),
+    12: RecordSchema(
+        "ShareGroupTargetAssignmentMetadata",
+        _GROUP_ID,
+        (Field("assignment_epoch", "int32"), Field("assignment_timestamp", "int64", default=0, tag=0)),
+    ),
+    13: RecordSchema(
+        "ShareGroupTargetAssignmentMember",
+        _MEMBER,
+        (Field("topic_partitions", _TOPIC_PARTITIONS, is_array=True),),
+    ),
+    14: RecordSchema(
+        "ShareGroupCurrentMemberAssignment",
+        _MEMBER,
+        (
+            Field("member_epoch", "int32"),
+            Field("previous_member_epoch", "int32"),
+            Field("state", "int8"),
+            Field("assigned_partitions", _TOPIC_PARTITIONS, is_array=True),
+        ),
+    ),
+    15: RecordSchema(
+        "ShareGroupStatePartitionMetadata",
+        _GROUP_ID,
+        (
+            Field("initializing_topics", _NAMED_PARTITIONS, is_array=True),
+            Field("initialized_topics", _NAMED_PARTITIONS, is_array=True),
+            Field("deleting_topics", _NAMED_TOPIC, is_array=True),
         ),
     ),
     16: RecordSchema(
@@ -415,6 +459,56 @@ def _current_assignment(body: Any) -> records.ConsumerGroupCurrentMemberAssignme
     )
 
 
+def _share_assignment_body(value: records.ShareGroupCurrentMemberAssignmentValue) -> Body:
+    return {
+        "member_epoch": value.member_epoch,
+        "previous_member_epoch": value.previous_member_epoch,
+        "state": value.state,
+        "assigned_partitions": _topics_body(value.assigned_partitions),
+    }
+
+
+def _share_assignment(body: Any) -> records.ShareGroupCurrentMemberAssignmentValue:
+    return records.ShareGroupCurrentMemberAssignmentValue(
+        member_epoch=body.member_epoch,
+        previous_member_epoch=body.previous_member_epoch,
+        state=body.state,
+        assigned_partitions=_topics(body.assigned_partitions),
+    )
+
+
+def _share_state_body(value: records.ShareGroupStatePartitionMetadataValue) -> Body:
+    return {
+        "initializing_topics": _named_partitions_body(value.initializing),
+        "initialized_topics": _named_partitions_body(value.initialized),
+        "deleting_topics": [
+            {"topic_id": topic_id, "topic_name": name} for topic_id, name in value.deleting.items()
+        ],
+    }
+
+
+def _share_state(body: Any) -> records.ShareGroupStatePartitionMetadataValue:
+    return records.ShareGroupStatePartitionMetadataValue(
+        initializing=_named_partitions(body.initializing_topics),
+        initialized=_named_partitions(body.initialized_topics),
+        deleting={each.topic_id or _ZERO_UUID: each.topic_name for each in body.deleting_topics},
+    )
+
+
+def _named_partitions_body(topics: Mapping[UUID, records.NamedPartitions]) -> list[Body]:
+    return [
+        {"topic_id": topic_id, "topic_name": each.topic, "partitions": sorted(each.partitions)}
+        for topic_id, each in topics.items()
+    ]
+
+
+def _named_partitions(body: Iterable[Any]) -> dict[UUID, records.NamedPartitions]:
+    return {
+        each.topic_id or _ZERO_UUID: records.NamedPartitions(each.topic_name, frozenset(each.partitions))
+        for each in body
+    }
+
+
 def _zero(value: Value) -> int:
     return 0
 
@@ -458,6 +552,45 @@ KINDS: Final = (
         _current_assignment_body,
         _current_assignment,
     ),
+    Kind(
+        10,
+        records.ShareGroupMemberMetadataKey,
+        _zero,
+        msgspec.structs.asdict,
+        lambda body: records.ShareGroupMemberMetadataValue(**body._asdict()),
+    ),
+    Kind(
+        11,
+        records.ShareGroupMetadataKey,
+        _zero,
+        msgspec.structs.asdict,
+        lambda body: records.ShareGroupMetadataValue(**body._asdict()),
+    ),
+    Kind(
+        12,
+        records.ShareGroupTargetAssignmentMetadataKey,
+        _zero,
+        lambda value: {
+            "assignment_epoch": value.assignment_epoch,
+            "assignment_timestamp": value.assignment_timestamp_ms,
+        },
+        lambda body: records.ShareGroupTargetAssignmentMetadataValue(*body),
+    ),
+    Kind(
+        13,
+        records.ShareGroupTargetAssignmentMemberKey,
+        _zero,
+        lambda value: {"topic_partitions": _topics_body(value.topic_partitions)},
+        lambda body: records.ShareGroupTargetAssignmentMemberValue(_topics(body.topic_partitions)),
+    ),
+    Kind(
+        14,
+        records.ShareGroupCurrentMemberAssignmentKey,
+        _zero,
+        _share_assignment_body,
+        _share_assignment,
+    ),
+    Kind(15, records.ShareGroupStatePartitionMetadataKey, _zero, _share_state_body, _share_state),
     Kind(
         16,
         records.ConsumerGroupRegularExpressionKey,
@@ -605,7 +738,7 @@ class UnreadableRecord(Exception):
 
     @property
     def is_of_unknown_type(self) -> bool:
-        """Of a newer broker, a share or a streams group: Kafka skips such records
+        """Of a newer broker, or a streams group: Kafka skips such records
         (``UnknownRecordTypeException``), and fails to load a partition with any other unreadable one."""
         return self.record_type is not None and self.record_type not in SCHEMAS
 

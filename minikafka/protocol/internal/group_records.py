@@ -17,6 +17,16 @@ type   key                               since
        MemberKey
 8      ConsumerGroupCurrentMember-       what a member owns, and in which epoch
        AssignmentKey
+10     ShareGroupMemberMetadataKey       what a member of a share group is and wants (KIP-932, to 15)
+11     ShareGroupMetadataKey             the group epoch
+12     ShareGroupTargetAssignment-       the epoch of the target assignment
+       MetadataKey
+13     ShareGroupTargetAssignment-       what a member shall share in
+       MemberKey
+14     ShareGroupCurrentMember-          what a member shares in, and in which epoch
+       AssignmentKey
+15     ShareGroupStatePartitionMetadata- which partitions have state with the share coordinator
+       Key
 16     ConsumerGroupRegularExpressionKey what a regular expression resolved to
 =====  ================================  =========================================
 """
@@ -167,6 +177,79 @@ class ConsumerGroupRegularExpressionValue(msgspec.Struct, frozen=True, kw_only=T
     timestamp_ms: int
 
 
+class ShareGroupMemberMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class ShareGroupMemberMetadataValue(msgspec.Struct, frozen=True, kw_only=True):
+    rack_id: str | None = None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...] = ()
+
+
+class ShareGroupMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class ShareGroupMetadataValue(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: int
+    metadata_hash: int
+
+
+class ShareGroupTargetAssignmentMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class ShareGroupTargetAssignmentMetadataValue(msgspec.Struct, frozen=True):
+    assignment_epoch: int
+    assignment_timestamp_ms: int = 0
+    """When the assignment was worked out (KIP-1263); 0: not known."""
+
+
+class ShareGroupTargetAssignmentMemberKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class ShareGroupTargetAssignmentMemberValue(msgspec.Struct, frozen=True):
+    topic_partitions: TopicPartitions
+
+
+class ShareGroupCurrentMemberAssignmentKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class ShareGroupCurrentMemberAssignmentValue(msgspec.Struct, frozen=True, kw_only=True):
+    """``state`` is Kafka's MemberState, always 0 STABLE: partitions are shared, so none is waited for."""
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: int = 0
+    assigned_partitions: TopicPartitions
+
+
+class ShareGroupStatePartitionMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class NamedPartitions(msgspec.Struct, frozen=True):
+    """Partitions of a topic, by the name that it had (Kafka: ``InitMapValue``)."""
+
+    topic: str
+    partitions: frozenset[int]
+
+
+class ShareGroupStatePartitionMetadataValue(msgspec.Struct, frozen=True, kw_only=True):
+    """By topic id; ``deleting`` names the topics whose state is being deleted."""
+
+    initializing: dict[UUID, NamedPartitions] = {}
+    initialized: dict[UUID, NamedPartitions] = {}
+    deleting: dict[UUID, str] = {}
+
+
 Key = (
     OffsetCommitKey
     | GroupMetadataKey
@@ -177,6 +260,12 @@ Key = (
     | ConsumerGroupTargetAssignmentMemberKey
     | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupRegularExpressionKey
+    | ShareGroupMemberMetadataKey
+    | ShareGroupMetadataKey
+    | ShareGroupTargetAssignmentMetadataKey
+    | ShareGroupTargetAssignmentMemberKey
+    | ShareGroupCurrentMemberAssignmentKey
+    | ShareGroupStatePartitionMetadataKey
 )
 Value = (
     OffsetCommitValue
@@ -188,6 +277,12 @@ Value = (
     | ConsumerGroupTargetAssignmentMemberValue
     | ConsumerGroupCurrentMemberAssignmentValue
     | ConsumerGroupRegularExpressionValue
+    | ShareGroupMemberMetadataValue
+    | ShareGroupMetadataValue
+    | ShareGroupTargetAssignmentMetadataValue
+    | ShareGroupTargetAssignmentMemberValue
+    | ShareGroupCurrentMemberAssignmentValue
+    | ShareGroupStatePartitionMetadataValue
 )
 
 

@@ -15,8 +15,8 @@ What clients make of it:
 - Java (``NodeApiVersions``) intersects ranges API by API and looks at no release.
 
 So the APIs that this broker refuses (``REFUSED``) are advertised too. That promises no more than Kafka's
-own ranges do: they name share groups while ``share.version`` is 0, and each such request is answered with an
-error, as is one for delegation tokens without a secret, or for SASL on a listener that has none.
+own ranges do: they name streams groups while ``streams.version`` is 0, and each such request is answered with
+an error, as is one for delegation tokens without a secret, or for SASL on a listener that has none.
 
 Produce is advertised from version 0, as Kafka 4 does (KAFKA-18659): librdkafka compresses only when version
 0 lies in the range of Produce (librdkafka #4956; 7 for zstd), and otherwise sends the batch as it is.
@@ -187,26 +187,26 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.PUSH_TELEMETRY: VersionRange(0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: VersionRange(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
-}
-"""What requests are served in; the codec reads and writes every one of these."""
-
-REFUSED: Final[dict[ApiKey, VersionRange]] = {
-    ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
-    ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
     ApiKey.SHARE_FETCH: VersionRange(1, 2),
     ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
-    ApiKey.ADD_RAFT_VOTER: VersionRange(0, 1),
-    ApiKey.REMOVE_RAFT_VOTER: VersionRange(0, 0),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: VersionRange(0, 0),
     ApiKey.READ_SHARE_GROUP_STATE: VersionRange(0, 0),
     ApiKey.WRITE_SHARE_GROUP_STATE: VersionRange(0, 1),
     ApiKey.DELETE_SHARE_GROUP_STATE: VersionRange(0, 0),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 1),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: VersionRange(0, 1),
-    ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 1),
+    ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: VersionRange(0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
+}
+"""What requests are served in; the codec reads and writes every one of these."""
+
+REFUSED: Final[dict[ApiKey, VersionRange]] = {
+    ApiKey.ADD_RAFT_VOTER: VersionRange(0, 1),
+    ApiKey.REMOVE_RAFT_VOTER: VersionRange(0, 0),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: VersionRange(0, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 1),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: VersionRange(0, 0),
     ApiKey.UNREGISTER_CONTROLLER: VersionRange(0, 0),
 }

@@ -155,6 +155,10 @@ async def handle_update_metadata(
                     services.configs.topic_gone(topic)
             if gone:
                 services.groups.topics_deleted(gone)
+                ids = dict.fromkeys(each.topic_id for each in request.partitions if each.topic in gone)
+                services.shares.topics_deleted(
+                    [each for each in ids if services.metadata.topic_by_id(each) is None]
+                )
         return UpdateMetadataResponse(refusal.error_code)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+from minikafka.coordination.paths import uuid_from_text
 from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
@@ -14,6 +15,7 @@ from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import (
     DENIED,
     Permission,
+    denied_on_cluster,
     is_authorized_on_cluster,
     permission,
 )
@@ -26,6 +28,8 @@ from minikafka.types import NO_LEADER
 
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
+KEY_TYPE_SHARE = 2
+FIRST_VERSION_WITH_SHARE_GROUPS = 6
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 
 _RESOURCE_TYPES = {KEY_TYPE_GROUP: ResourceType.GROUP, KEY_TYPE_TRANSACTION: ResourceType.TRANSACTIONAL_ID}
@@ -42,13 +46,17 @@ def handle_find_coordinator(
       broker does not have. The first question makes the topic and waits for it
       (``server.coordinator.topic``). It needs DESCRIBE: GROUP_AUTHORIZATION_FAILED,
       TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
-    - a share group (version 6) and any other kind of key: INVALID_REQUEST.
+    - a share partition (version 6), by a key ``group:topicId:partition``: the broker that leads its partition
+      of ``__share_group_state``. Brokers ask, so it needs CLUSTER_ACTION. Another key: INVALID_REQUEST.
+    - any other kind of key: INVALID_REQUEST.
 
     Versions: 1 key types and error messages; 3 flexible; 4 several keys at once (KIP-699); 5
     TRANSACTION_ABORTABLE, which is never answered here; 6 share groups (KIP-932).
     """
     key_type = field(request, "key_type", KEY_TYPE_GROUP)
-    topic, describable = _topic(services, key_type), _permission(services, context, key_type)
+    topic, describable = _topic(services, context, key_type), _permission(services, context, key_type)
+    if key_type == KEY_TYPE_SHARE and denied_on_cluster(services, context, AclOperation.CLUSTER_ACTION):
+        topic = None
     if topic is not None and not topic.is_there:
         keys = _keys(context, request)
         if describable is None or any(describable[key] for key in keys):
@@ -56,9 +64,11 @@ def handle_find_coordinator(
     return (yield from _answer(services, context, request, describable))
 
 
-def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
+def _topic(services: Services, context: RequestContext, key_type: int) -> CoordinatorTopic | None:
     if key_type == KEY_TYPE_GROUP:
         return services.groups.topic
+    if key_type == KEY_TYPE_SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE_GROUPS:
+        return services.shares.topic
     return services.transactions.topic if key_type == KEY_TYPE_TRANSACTION else None
 
 
@@ -107,7 +117,9 @@ def _coordinator(
     try:
         if describable is not None and not describable[key]:
             raise KafkaError(DENIED[_RESOURCE_TYPES[key_type]])
-        topic = _topic(services, key_type)
+        if key_type == KEY_TYPE_SHARE:
+            _check_share_key(services, context, key)
+        topic = _topic(services, context, key_type)
         if topic is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}."
@@ -125,6 +137,24 @@ def _coordinator(
         "host": endpoint.host,
         "port": endpoint.port,
     }
+
+
+def _check_share_key(services: Services, context: RequestContext, key: str) -> None:
+    """Raises KafkaError: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+    error = denied_on_cluster(services, context, AclOperation.CLUSTER_ACTION)
+    if error is not None:
+        raise error
+    try:
+        group_id, topic_id, partition = key.rsplit(":", 2)
+        uuid_from_text(topic_id)
+        is_valid = bool(group_id) and int(partition) >= 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"The key of a share partition is group:topicId:partition, not {key!r}.",
+        )
 
 
 def handle_list_groups(services: Services, context: RequestContext, request: Any) -> Steps[Body]:

@@ -90,7 +90,7 @@ from minikafka.config.resource import (
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
-from minikafka.coordinator.group.environment import ConsumerGroupSettings
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.security.sasl.scram import ScramCredential, encode_credential
@@ -578,6 +578,18 @@ _ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
 }
 
 
+SHARE_GROUPS_REMEMBERED = 10_000
+"""Whose settings are kept as they were made: that takes 60 µs."""
+
+
+class _ShareGroup(NamedTuple):
+    """The settings of a share group, and what they were made of."""
+
+    broker_config: BrokerConfig
+    overrides: Mapping[str, str]
+    settings: ShareGroupSettings
+
+
 class ConfigService:
     """Dynamic configuration of one broker. See the module header."""
 
@@ -598,6 +610,7 @@ class ConfigService:
         self._passwords = StoredPasswords(static_config)
         self._broker_config = static_config
         self._topics = TopicConfigs(lambda: self._broker_config)
+        self._share_groups: dict[str, _ShareGroup] = {}
         self._groups = NamedConfigs(self._config_store, paths.GROUP_CONFIGS, check=self._group_config)
         self._client_metrics = NamedConfigs(
             self._config_store, paths.CLIENT_METRICS_CONFIGS, check=client_metrics_config
@@ -751,6 +764,19 @@ class ConfigService:
             heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
             assignment_interval_ms=config.consumer_assignment_interval_ms,
         )
+
+    def share_group_settings(self, group_id: str) -> ShareGroupSettings:
+        """The same for a share group, for its coordinator and for the leaders of its partitions, who ask with
+        each fetch."""
+        overrides = self._groups.overrides(group_id)
+        made = self._share_groups.get(group_id)
+        if made is None or made.broker_config is not self._broker_config or made.overrides != overrides:
+            if len(self._share_groups) >= SHARE_GROUPS_REMEMBERED:
+                self._share_groups.clear()
+            settings = ShareGroupSettings.of(self._group_config(overrides))
+            made = _ShareGroup(self._broker_config, dict(overrides), settings)
+            self._share_groups[group_id] = made
+        return made.settings
 
     def configured_groups(self) -> list[str]:
         """The ids of groups for which something is set; whether they exist is another matter."""

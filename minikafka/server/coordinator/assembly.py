@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, TopicInfo
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings, TopicInfo
 from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid
-from minikafka.metrics.names import GROUP_METRICS, TRANSACTION_METRICS
+from minikafka.metrics.names import GROUP_METRICS, SHARE_COORDINATOR_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.registry import Metrics
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
@@ -26,10 +26,13 @@ from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.hosted_shard import load_time_sensor
+from minikafka.server.coordinator.share_persister import StatePersister
+from minikafka.server.coordinator.share_service import ShareService
 from minikafka.server.coordinator.topic import (
     CoordinatorTopic,
     TopicPlan,
     offsets_topic,
+    share_group_state_topic,
     transaction_state_topic,
 )
 from minikafka.server.coordinator.transaction_markers import SendMarkers, TransactionMarkerChannels
@@ -54,9 +57,13 @@ class BrokerGroupSettings:
     """A ``GroupSettings``. None of the broker's properties here changes while it runs; groups' do."""
 
     def __init__(
-        self, config: BrokerConfig, *, consumer_group: Callable[[str], ConsumerGroupSettings]
+        self,
+        config: BrokerConfig,
+        *,
+        consumer_group: Callable[[str], ConsumerGroupSettings],
+        share_group: Callable[[str], ShareGroupSettings],
     ) -> None:
-        """``consumer_group``: what holds for one group."""
+        """``consumer_group``, ``share_group``: what holds for one group."""
         self.group_min_session_timeout_ms = config.group_min_session_timeout_ms
         self.group_max_session_timeout_ms = config.group_max_session_timeout_ms
         self.group_initial_rebalance_delay_ms = config.group_initial_rebalance_delay_ms
@@ -66,13 +73,22 @@ class BrokerGroupSettings:
         self.group_max_memory_bytes = config.group_max_memory_bytes
         self.group_consumer_assignors: tuple[str, ...] = config.group_consumer_assignors
         self.group_consumer_migration_policy = config.group_consumer_migration_policy
+        self.group_share_max_size = config.group_share_max_size
+        self.group_share_initialize_retry_interval_ms = max(
+            config.group_share_initialize_retry_interval_ms, config.offsets_commit_timeout_ms
+        )
         self.offset_metadata_max_bytes = config.offset_metadata_max_bytes
         self.offsets_retention_minutes = config.offsets_retention_minutes
         self._consumer_group = consumer_group
+        self._share_group = share_group
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         """What is set for the group, else the broker's values."""
         return self._consumer_group(group_id)
+
+    def share_group(self, group_id: str) -> ShareGroupSettings:
+        """The same for a share group."""
+        return self._share_group(group_id)
 
 
 class CachedTopics:
@@ -114,11 +130,14 @@ class CoordinatorParts(NamedTuple):
 
 
 class Coordinators(NamedTuple):
-    """Those of groups and of transactions, and who asks the latter before a transaction begins in a log."""
+    """Those of groups, of transactions and of share groups' states, and who asks the latter two for
+    partitions that this broker leads."""
 
     groups: GroupService
     transactions: TransactionService
     verification: TransactionVerification
+    shares: ShareService
+    share_persister: StatePersister
 
 
 def make_coordinators(
@@ -133,8 +152,16 @@ def make_coordinators(
     """Nothing runs yet. ``confirmed_epoch``: the leader epoch in which this broker leads a partition, as the
     store confirms; None when it does not."""
     transactions = _transaction_service(configs, parts, producer_ids, write_here, confirmed_epoch)
+    groups, shares = _group_service(configs, parts), _share_service(configs, parts)
+    persister = StatePersister(
+        config=lambda: configs.broker_config,
+        replicas=parts.replicas,
+        service=shares,
+        connect=parts.connect,
+    )
+    groups.persister = persister
     return Coordinators(
-        _group_service(configs, parts),
+        groups,
         transactions,
         TransactionVerification(
             config=lambda: configs.broker_config,
@@ -144,6 +171,8 @@ def make_coordinators(
             ask_here=ask_here,
             supervisor=parts.supervisor,
         ),
+        shares,
+        persister,
     )
 
 
@@ -155,7 +184,11 @@ def _topic(plan: TopicPlan, configs: ConfigService, parts: CoordinatorParts) -> 
 
 def _group_service(configs: ConfigService, parts: CoordinatorParts) -> GroupService:
     config = configs.broker_config
-    settings = BrokerGroupSettings(config, consumer_group=configs.consumer_group_settings)
+    settings = BrokerGroupSettings(
+        config,
+        consumer_group=configs.consumer_group_settings,
+        share_group=configs.share_group_settings,
+    )
     image = CachedTopics(parts.replicas.metadata)
     return GroupService(
         config=config,
@@ -205,5 +238,20 @@ def _transaction_service(
         supervisor=parts.supervisor,
         load_time=load_time_sensor(
             parts.metrics, TRANSACTION_METRICS, now_ms=parts.replicas.clock.monotonic_ms()
+        ),
+    )
+
+
+def _share_service(configs: ConfigService, parts: CoordinatorParts) -> ShareService:
+    config = configs.broker_config
+    return ShareService(
+        config=config,
+        replicas=parts.replicas,
+        topic=_topic(share_group_state_topic(config), configs, parts),
+        timer=parts.timer,
+        log_io=parts.log_io,
+        supervisor=parts.supervisor,
+        load_time=load_time_sensor(
+            parts.metrics, SHARE_COORDINATOR_METRICS, now_ms=parts.replicas.clock.monotonic_ms()
         ),
     )

@@ -6,14 +6,16 @@ Kafka: ``GroupCoordinatorService``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.group.environment import GroupCounts
+from minikafka.coordinator.share.messages import SharePartitionError
 from minikafka.deferred import deferred
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.registry import Sensor
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
@@ -26,13 +28,25 @@ from minikafka.server.runtime.supervisor import Restart, Supervisor
 
 if TYPE_CHECKING:
     from minikafka.coordinator.group import messages
-    from minikafka.coordinator.group.messages import GroupOperation
+    from minikafka.coordinator.group.messages import (
+        DeleteShareStates,
+        GroupOperation,
+        InitializeShareStates,
+    )
     from minikafka.coordinator.group.shard import GroupShard
+    from minikafka.coordinator.share.messages import SharePersister
     from minikafka.protocol.internal import group_record_codec
-    from minikafka.server.coordinator.hosted_shard import Purgatory
+    from minikafka.server.coordinator.hosted_shard import HostedShard, Purgatory
 else:
     group_record_codec = deferred("minikafka.protocol.internal.group_record_codec")
     messages = deferred("minikafka.coordinator.group.messages")
+
+
+logger = logging.getLogger(__name__)
+
+_FAILED = KafkaError(
+    ErrorCode.UNKNOWN_SERVER_ERROR, "The share coordinator failed; the broker's log says why."
+)
 
 
 class GroupReplay:
@@ -41,7 +55,7 @@ class GroupReplay:
     def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
 
-    def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
+    def record(self, key: bytes, value: bytes | None, now_ms: int, *, offset: int, producer_id: int) -> None:
         try:
             record = group_record_codec.decode_record(key, value)
         except group_record_codec.UnreadableRecord as error:
@@ -83,6 +97,8 @@ class GroupService(CoordinatorService["GroupShard"]):
     ) -> None:
         self.parked = GroupPurgatories(timer)
         self.counts = GroupCounts()
+        self.persister: SharePersister | None = None
+        """Where the state of share groups' partitions is kept; set when the broker is put together."""
         self._config = config
         super().__init__(
             contents="groups",
@@ -124,7 +140,35 @@ class GroupService(CoordinatorService["GroupShard"]):
     def topics_deleted(self, topics: Mapping[str, UUID]) -> None:
         """Forget the offsets of topics that are gone, name → id."""
         for shard in self.hosted_shards():
-            shard.tell(lambda groups, now_ms: groups.topics_deleted(topics))
+            shard.tell(lambda groups, now_ms: groups.topics_deleted(topics, now_ms))
+
+    def _do_other(self, shard: HostedShard[GroupShard], effect: Any) -> None:
+        match effect:
+            case messages.InitializeShareStates() | messages.DeleteShareStates():
+                self._supervisor.start("share-state", lambda: self._ask_persister(shard, effect))
+            case _:
+                raise InvariantError(f"{shard!r} wants {effect!r}")
+
+    async def _ask_persister(
+        self, shard: HostedShard[GroupShard], wanted: InitializeShareStates | DeleteShareStates
+    ) -> None:
+        """What the persister says is the next call of the shard; that it fails, too."""
+        results: list[SharePartitionError]
+        try:
+            if self.persister is None:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no share coordinator yet.")
+            if isinstance(wanted, messages.InitializeShareStates):
+                results = await self.persister.initialize_state(wanted.group_id, wanted.partitions)
+            else:
+                results = await self.persister.delete_state(wanted.group_id, wanted.partitions)
+        except Exception as error:
+            reason = error if isinstance(error, KafkaError) else _FAILED
+            if reason is _FAILED:
+                logger.exception("the share coordinator could not be asked for group %s", wanted.group_id)
+            results = [
+                SharePartitionError(each.topic_id, each.partition, reason) for each in wanted.partitions
+            ]
+        shard.tell(lambda groups, now_ms: wanted.done(results, now_ms))
 
     async def _expire_offsets(self) -> None:
         while True:

@@ -330,6 +330,7 @@ class HostedShard(Generic[S]):
         except KafkaError as error:
             self._carry_out(append.failed(error, now_ms))
             return
+        append.end_offset = required_offset
         self._carry_out(append.written(now_ms))
         self._log.when_committed(
             required_offset, lambda error: self._settled(append, error), timeout_ms=append.timeout_ms

@@ -72,7 +72,7 @@ class Loaded(NamedTuple):
 class Replay(Protocol):
     """What is read goes here, in the order of the log."""
 
-    def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
+    def record(self, key: bytes, value: bytes | None, now_ms: int, *, offset: int, producer_id: int) -> None:
         """``producer_id`` is that of the transaction which the record is part of, or NO_PRODUCER_ID.
 
         Raises:
@@ -159,7 +159,9 @@ class CoordinatorLoad:
             try:
                 if record.key is None:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record without a key")
-                self._replay.record(record.key, record.value, self._now_ms, producer_id=producer_id)
+                self._replay.record(
+                    record.key, record.value, self._now_ms, offset=record.offset, producer_id=producer_id
+                )
                 self._records += 1
             except (KafkaError, InvariantError) as error:
                 self._left_out(record.offset, error)

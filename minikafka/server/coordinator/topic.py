@@ -1,17 +1,19 @@
 """A coordinator's topic: which of its partitions an id belongs to, who leads that, and how it is made.
 
 Kafka: ``GroupCoordinatorService.partitionFor``, ``TransactionStateManager.partitionFor``,
-``KafkaApis.getCoordinator``, ``AutoTopicCreationManager``. The topics are ``__consumer_offsets`` and
-``__transaction_state``. One is made when a coordinator of its kind is asked for the first time. A group or a
-transactional id belongs to the partition that the Java hash of its id says, and to the broker that leads it.
+``KafkaApis.getCoordinator``, ``AutoTopicCreationManager``. The topics are ``__consumer_offsets``,
+``__transaction_state`` and ``__share_group_state``. One is made when a coordinator of its kind is asked for
+the first time. A group, a transactional id or a share partition belongs to the partition that the Java hash
+of its id says, and to the broker that leads it.
 
 Where it differs from Kafka:
 - the first question is answered when the topic is there, as Metadata answers; Kafka answers
   COORDINATOR_NOT_AVAILABLE at once and lets the client ask again;
-- with ``offsets.topic.replication.factor`` or ``transaction.state.log.replication.factor`` unset its topic
-  gets as many replicas as there are brokers, up to 3, and a line in the log when these are fewer, so that a
-  single broker works as it is. Kafka's is 3, and clients of a cluster of one or two wait for ever unless it
-  is set. Where it is set, so do they here.
+- with ``offsets.topic.replication.factor``, ``transaction.state.log.replication.factor`` or
+  ``share.coordinator.state.topic.replication.factor`` unset its topic gets as many replicas as there are
+  brokers, up to 3, and a line in the log when these are fewer, so that a single broker works as it is.
+  Kafka's is 3, and clients of a cluster of one or two wait for ever unless it is set. Where it is set, so do
+  they here.
 
 A partition of a coordinator's topic as a shard writes it: records in, and whether they are safe.
 
@@ -41,7 +43,11 @@ from minikafka.log.producers.append import BY_COORDINATOR, AppendOrigin, AppendT
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch, marker_batch
 from minikafka.server.cluster.metadata_cache import BrokerEndpoints, MetadataCache
-from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from minikafka.server.cluster.topic_validation import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from minikafka.server.replica.delayed_operations import Settled, when_committed
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.java_hash import java_abs, string_hash
@@ -162,6 +168,23 @@ def transaction_state_topic(config: BrokerConfig) -> TopicPlan:
             "cleanup.policy": "compact",
             "min.insync.replicas": str(config.transaction_state_log_min_isr),
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        },
+    )
+
+
+def share_group_state_topic(config: BrokerConfig) -> TopicPlan:
+    """``__share_group_state`` (``ShareCoordinatorService.shareGroupStateTopicConfigs``)."""
+    return TopicPlan(
+        name=SHARE_GROUP_STATE_TOPIC,
+        partitions=config.share_coordinator_state_topic_num_partitions,
+        replication_factor=config.share_coordinator_state_topic_replication_factor,
+        replication_factor_property="share.coordinator.state.topic.replication.factor",
+        configs={
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+            "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+            "retention.ms": "-1",
         },
     )
 

@@ -63,7 +63,7 @@ class TransactionReplay:
     def __init__(self, shard: TransactionShard) -> None:
         self._shard = shard
 
-    def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
+    def record(self, key: bytes, value: bytes | None, now_ms: int, *, offset: int, producer_id: int) -> None:
         try:
             record = transaction_record_codec.decode_record(key, value)
         except transaction_record_codec.UnreadableTransactionRecord as error:

@@ -73,6 +73,7 @@ _LARGE_ANSWERS = frozenset(
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_PRODUCERS,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.SHARE_FETCH,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.FETCH,
         ApiKey.LIST_CONFIG_RESOURCES,

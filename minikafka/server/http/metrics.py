@@ -47,7 +47,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,20 +56,18 @@ from minikafka.controller.context import ControllerContext
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.coordinator.transaction.metadata import TransactionState
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode
 from minikafka.log.manager.cleanable_log import dirty_bytes
 from minikafka.metrics import names
 from minikafka.metrics.broker_stats import AuthenticationMetrics
-from minikafka.metrics.names import GROUP_METRICS, TRANSACTION_METRICS
+from minikafka.metrics.names import GROUP_METRICS, SHARE_COORDINATOR_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.registry import KafkaMetric
 from minikafka.metrics.request_metrics import KafkaTimer, Phase, quantiles
 from minikafka.metrics.series import QUANTILES, Sample, Series, Source
 from minikafka.network.addresses import format_address
-from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.network.limits import ConnectionCounts
 from minikafka.network.socket_server import SocketServer
-from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.cluster.broker_connection import BrokerConnection
+from minikafka.server.apis.shared.leader_offsets import ask_leader
 from minikafka.server.cluster.metadata_cache import PartitionMetadata
 from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState, load_time_samples
 from minikafka.server.replica.partition import Partition
@@ -77,7 +75,8 @@ from minikafka.server.runtime.event_loop import LoopLag
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
-from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Offset, TopicPartition
+from minikafka.share.share_partition import AcknowledgeType
+from minikafka.types import NO_LEADER, BrokerId, Offset, TopicPartition
 
 SHARES: Final = tuple(float(text) for text in QUANTILES)
 
@@ -333,11 +332,6 @@ WAIT_MS = 250
 """For the answers: many round trips, and nothing beside the 10 s that Prometheus waits."""
 KEPT_MS = 60_000
 """For so long an answer counts when no other comes: a few of the usual scrapes."""
-TIMEOUT_MS = 10_000
-"""For one leader's answer."""
-PARTITIONS_PER_REQUEST = 500
-"""About 5 ms of the leader's loop."""
-LATEST_TIMESTAMP, READ_UNCOMMITTED, CONSUMER = -1, 0, -1
 
 
 class LeaderOffsets:
@@ -381,64 +375,11 @@ class LeaderOffsets:
 
     async def _ask(self, leader: BrokerId, asked: list[TopicPartition]) -> None:
         try:
-            found = await _ask(self._services, leader, asked)
+            found = await ask_leader(self._services, leader, asked)
             if found:
                 self._told[leader] = Told(self._services.clock.monotonic_ms(), found)
         finally:
             del self._asking[leader]
-
-
-async def _ask(
-    services: Services, leader: BrokerId, asked: list[TopicPartition]
-) -> dict[TopicPartition, Offset]:
-    connection = BrokerConnection(
-        name=f"broker {leader}",
-        client_id=f"broker-{services.node_id}-lag",
-        timeout_ms=TIMEOUT_MS,
-        connect=services.connect,
-    )
-    broker = services.metadata.broker(leader)
-    address = None if broker is None else broker.endpoint(services.config.inter_broker_listener())
-    found: dict[TopicPartition, Offset] = {}
-    try:
-        async with asyncio.timeout(TIMEOUT_MS / 1000):
-            for first in range(0, len(asked), PARTITIONS_PER_REQUEST):
-                body = _request(asked[first : first + PARTITIONS_PER_REQUEST])
-                answer = await connection.request(address, ApiKey.LIST_OFFSETS, body)
-                found |= {
-                    TopicPartition(topic.name, each.partition_index): Offset(each.offset)
-                    for topic in answer.topics
-                    for each in topic.partitions
-                    if each.error_code == ErrorCode.NONE
-                }
-    except (BrokerUnavailable, KafkaError, TimeoutError) as error:
-        reason = error if str(error) else f"it does not answer within {TIMEOUT_MS} ms"
-        logger.info("the lag of groups in partitions of broker %d is not known: %s", leader, reason)
-    finally:
-        await connection.close()
-    return found
-
-
-def _request(asked: list[TopicPartition]) -> dict[str, object]:
-    return {
-        "replica_id": CONSUMER,
-        "isolation_level": READ_UNCOMMITTED,
-        "timeout": TIMEOUT_MS,
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [
-                    {
-                        "partition_index": each.partition,
-                        "current_leader_epoch": NO_EPOCH,
-                        "timestamp": LATEST_TIMESTAMP,
-                    }
-                    for each in partitions
-                ],
-            }
-            for topic, partitions in groupby(asked, key=lambda each: each.topic)
-        ],
-    }
 
 
 GROUPS_MAX = 2_000
@@ -448,6 +389,7 @@ LABEL_BYTES_MAX = 512 * 1024
 """Of names, for either: a name may have 32 KB."""
 
 _CONSUMER_STATES = ("empty", "assigning", "reconciling", "stable", "dead")
+_SHARE_STATES = ("empty", "stable", "dead")
 
 
 class CommittedRow(NamedTuple):
@@ -538,10 +480,12 @@ class GroupFigures:
         for state, series in names.GROUPS_BY_STATE.items():
             yield Sample(series, states["classic", state.lower()])
             yield Sample(names.CLASSIC_GROUP_COUNT, states["classic", state.lower()], (state,))
-        for protocol in ("classic", "consumer"):
+        for protocol in ("classic", "consumer", "share"):
             yield Sample(names.GROUP_COUNT, protocols[protocol], (protocol,))
         for state in _CONSUMER_STATES:
             yield Sample(names.CONSUMER_GROUP_COUNT, states["consumer", state], (state,))
+        for state in _SHARE_STATES:
+            yield Sample(names.SHARE_GROUP_COUNT, states["share", state], (state,))
         shards: list[HostedShard[GroupShard]] = services.groups.hosted_shards()
         for shard_state in _SHARD_STATES:
             count = sum(shard.state is shard_state for shard in shards)
@@ -557,6 +501,7 @@ class GroupFigures:
             ("offset_deletion", counts.offset_deletions),
             ("group_completed_rebalance", counts.completed_rebalances),
             ("consumer_group_rebalance", counts.consumer_group_rebalances),
+            ("share_group_rebalance", counts.share_group_rebalances),
         ):
             yield Sample(names.GROUP_ACTIVITY[name], done)
 
@@ -723,6 +668,36 @@ def transactions(services: Services) -> Iterator[Sample]:
     yield from timer_summary(names.VERIFICATION_TIME, verification.times)
 
 
+def share_groups(services: Services) -> Iterator[Sample]:
+    """A source."""
+    manager, coordinator = services.share_partitions, services.shares
+    yield Sample(names.SHARE_SESSIONS, len(manager.sessions))
+    yield Sample(names.SHARE_SESSION_PARTITIONS, manager.sessions.partitions)
+    yield Sample(names.SHARE_SESSION_EVICTIONS, manager.sessions.evictions)
+    for kind in _ACKNOWLEDGE_TYPES:
+        yield Sample(names.RECORD_ACKNOWLEDGEMENTS, manager.counts.acknowledged[kind], (kind.name.title(),))
+    yield Sample(names.ACQUISITION_LOCK_TIMEOUTS, manager.counts.lock_timeouts)
+    yield Sample(names.SHARE_PARTITIONS, len(manager))
+    yield Sample(names.SHARE_STATE_WRITES, coordinator.writes)
+    hosted = coordinator.hosted_shards()
+    for shard_state in _SHARD_STATES:
+        count = sum(each.state is shard_state for each in hosted)
+        yield Sample(names.SHARE_STATE_PARTITIONS, count, (shard_state.value,))
+    yield from load_time_samples(
+        services.metrics,
+        SHARE_COORDINATOR_METRICS,
+        names.SHARE_LOAD_TIMES,
+        now_ms=services.clock.monotonic_ms(),
+    )
+
+
+_ACKNOWLEDGE_TYPES = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.REJECT,
+    AcknowledgeType.RENEW,
+)
+
 PROCESS_IO = Path("/proc/self/io")
 SLICE_PARTITIONS = 1_000
 """Partitions of the cluster that are counted before others have a turn: about 1 ms."""
@@ -749,6 +724,7 @@ def sources_of_broker(
         _purgatories,
         _controller,
         transactions,
+        share_groups,
     )
     return [
         *(partial(source, services) for source in about_services),
@@ -812,7 +788,7 @@ def _purgatories(services: Services) -> Iterator[Sample]:
     parked, groups = services.replica_manager.parked, services.groups.parked
     waiting = [
         (purgatory.name, purgatory.watched, purgatory.delayed)
-        for purgatory in (parked.produce, parked.fetch, parked.delete_records)
+        for purgatory in (parked.produce, parked.fetch, parked.delete_records, parked.share_fetch)
     ]
     waiting += [(each.name, each.watched, each.delayed) for each in (groups.rebalance, groups.heartbeat)]
     for name, watched, _ in waiting:

@@ -635,7 +635,7 @@ def _purgatories(services: Services) -> list[PurgatoryStatus]:
     parked, groups = services.replica_manager.parked, services.groups.parked
     waiting = [
         (each.name, each.delayed, each.watched)
-        for each in (parked.produce, parked.fetch, parked.delete_records)
+        for each in (parked.produce, parked.fetch, parked.delete_records, parked.share_fetch)
     ]
     waiting += [(each.name, each.delayed, each.watched) for each in (groups.rebalance, groups.heartbeat)]
     return [

@@ -123,9 +123,15 @@ class ParkedOperations:
         self.delete_records: DelayedOperationPurgatory[DelayedOperation] = DelayedOperationPurgatory(
             "DeleteRecords", timer, DELETE_RECORDS_PURGE_INTERVAL
         )
+        self.share_fetch: DelayedOperationPurgatory[DelayedOperation] = DelayedOperationPurgatory(
+            "ShareFetch", timer
+        )
 
     def __repr__(self) -> str:
-        return f"ParkedOperations({self.produce!r}, {self.fetch!r}, {self.delete_records!r})"
+        return (
+            f"ParkedOperations({self.produce!r}, {self.fetch!r}, {self.delete_records!r}, "
+            f"{self.share_fetch!r})"
+        )
 
     def appended(self, topic_partition: TopicPartition) -> None:
         """The log has grown."""
@@ -138,6 +144,8 @@ class ParkedOperations:
             self.produce.check_and_complete(topic_partition)
         if self.fetch.watched:
             self.fetch.check_and_complete(topic_partition)
+        if self.share_fetch.watched:
+            self.share_fetch.check_and_complete(topic_partition)
 
     def log_start_moved(self, topic_partition: TopicPartition) -> None:
         """Records were deleted on this replica or another, or may have been."""

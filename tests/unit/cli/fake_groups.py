@@ -162,6 +162,88 @@ class FakeGroups(FakeCoordinators):
             topics.append({"name": topic.name, "partitions": answers})
         return {"throttle_time": 0, "topics": topics}
 
+    def _share_group_describe(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        (name,) = request.group_ids
+        group = self.groups.get(name)
+        code = self._code(node_id, name)
+        if group is None or group.kind != "share":
+            code = code or int(ErrorCode.GROUP_ID_NOT_FOUND)
+        members = [] if code or group is None else [_share_member(*each) for each in group.readers.items()]
+        described = {
+            "error_code": code,
+            "error_message": None,
+            "group_id": name,
+            "group_state": group.state if group else "",
+            "group_epoch": 1,
+            "assignment_epoch": 1,
+            "assignor_name": "simple",
+            "members": members,
+            "authorized_operations": 0,
+        }
+        return {"throttle_time": 0, "groups": [described]}
+
+    def _describe_share_group_offsets(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        (asked,) = request.groups
+        group = self.groups.get(asked.group_id)
+        topics = [
+            {
+                "topic_name": each.topic,
+                "topic_id": None,
+                "partitions": [
+                    {
+                        "partition_index": each.partition,
+                        "start_offset": offset,
+                        "leader_epoch": 4,
+                        "lag": -1 if offset < 0 else self.logs[each][1] - offset,
+                        "error_code": NONE,
+                        "error_message": None,
+                    }
+                ],
+            }
+            for each, offset in (group.committed if group else {}).items()
+        ]
+        described = {
+            "group_id": asked.group_id,
+            "topics": topics,
+            "error_code": self._code(node_id, asked.group_id),
+            "error_message": None,
+        }
+        return {"throttle_time": 0, "groups": [described]}
+
+    def _alter_share_group_offsets(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        group, code = self.groups.get(request.group_id), self._code(node_id, request.group_id)
+        responses = []
+        for topic in () if group is None or code else request.topics:
+            answers = []
+            for each in topic.partitions:
+                partition = TopicPartition(topic.topic_name, each.partition_index)
+                refused = self.refuses_commits.get(partition, NONE)
+                if group is not None and refused == NONE:
+                    group.committed[partition] = each.start_offset
+                answers.append(
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": int(refused),
+                        "error_message": None,
+                    }
+                )
+            responses.append({"topic_name": topic.topic_name, "topic_id": None, "partitions": answers})
+        return {"throttle_time": 0, "error_code": code, "error_message": None, "responses": responses}
+
+    def _delete_share_group_offsets(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        group, code = self.groups.get(request.group_id), self._code(node_id, request.group_id)
+        responses = []
+        for topic in () if group is None or code else request.topics:
+            offsets = self.groups[request.group_id].committed
+            known = [each for each in offsets if each.topic == topic.topic_name]
+            for each in known:
+                del offsets[each]
+            error = int(NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            responses.append(
+                {"topic_name": topic.topic_name, "topic_id": None, "error_code": error, "error_message": None}
+            )
+        return {"throttle_time": 0, "error_code": code, "error_message": None, "responses": responses}
+
     def _delete_groups(self, node_id: int, request: Any) -> Mapping[str, Any]:
         (name,) = request.groups_names
         code = self._code(node_id, name)
@@ -184,6 +266,23 @@ def _classic_member(member_id: str, assignment: dict[str, list[int]]) -> dict[st
         "client_host": "/10.0.0.1",
         "member_metadata": b"",
         "member_assignment": data + struct.pack(">i", -1),
+    }
+
+
+def _share_member(member_id: str, assignment: dict[str, list[int]]) -> dict[str, Any]:
+    return {
+        "member_id": member_id,
+        "rack_id": None,
+        "member_epoch": 1,
+        "client_id": "app",
+        "client_host": "/10.0.0.1",
+        "subscribed_topic_names": list(assignment),
+        "assignment": {
+            "topic_partitions": [
+                {"topic_id": None, "topic_name": topic, "partitions": partitions}
+                for topic, partitions in assignment.items()
+            ]
+        },
     }
 
 

@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from minikafka.config.group import GROUP_CONFIG_KEYS, GroupConfig, check_group_overrides, group_config
+from minikafka.config.group import (
+    GROUP_CONFIG_KEYS,
+    GroupConfig,
+    auto_offset_reset,
+    check_group_overrides,
+    group_config,
+)
 from minikafka.errors import ErrorCode, KafkaError
 
 BOUNDS = SimpleNamespace(
@@ -19,6 +25,18 @@ BOUNDS = SimpleNamespace(
     group_consumer_assignment_interval_ms=500,
     group_consumer_min_assignment_interval_ms=100,
     group_consumer_max_assignment_interval_ms=15_000,
+    **{
+        f"group_share_{which}{name}": value
+        for name, values in {
+            "session_timeout_ms": (46_000, 45_000, 60_000),
+            "heartbeat_interval_ms": (6_000, 5_000, 15_000),
+            "assignment_interval_ms": (900, 100, 15_000),
+            "record_lock_duration_ms": (20_000, 15_000, 60_000),
+            "delivery_count_limit": (6, 3, 10),
+            "partition_max_record_locks": (1_000, 200, 4_000),
+        }.items()
+        for which, value in zip(("", "min_", "max_"), values, strict=True)
+    },
 )
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
@@ -29,15 +47,49 @@ def test_what_is_not_set_is_the_brokers() -> None:
         consumer_session_timeout_ms=50_000,
         consumer_heartbeat_interval_ms=4_000,
         consumer_assignment_interval_ms=500,
+        share_session_timeout_ms=46_000,
+        share_heartbeat_interval_ms=6_000,
+        share_assignment_interval_ms=900,
+        share_record_lock_duration_ms=20_000,
+        share_delivery_count_limit=6,
+        share_partition_max_record_locks=1_000,
     )
     assert group_config(BOUNDS, {}).consumer_session_timeout_ms == 30_000
-    assert list(GROUP_CONFIG_KEYS) == [ASSIGNMENT, "consumer.assignor.offload.enable", HEARTBEAT, SESSION]
+    assert [name for name in GROUP_CONFIG_KEYS if name.startswith("consumer.")] == [
+        ASSIGNMENT,
+        "consumer.assignor.offload.enable",
+        HEARTBEAT,
+        SESSION,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "duration_ms"),
+    [
+        ("latest", "latest", 0),
+        ("earliest", "earliest", 0),
+        ("by_duration:PT1H", "by_duration", 3_600_000),
+        ("by_duration:P1DT2M3.5S", "by_duration", 86_523_500),
+    ],
+)
+def test_where_a_share_group_begins(text: str, strategy: str, duration_ms: int) -> None:
+    check_group_overrides(BOUNDS, {"share.auto.offset.reset": text})
+    assert auto_offset_reset(text) == (strategy, duration_ms)
 
 
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        ({"share.session.timeout.ms": "1"}, "Unknown group config name: share.session.timeout.ms"),
+        ({"streams.session.timeout.ms": "1"}, "Unknown group config name: streams.session.timeout.ms"),
+        ({"share.session.timeout.ms": "1"}, "greater than or equal to group.share.min.session.timeout.ms"),
+        (
+            {"share.delivery.count.limit": "2"},
+            "greater than or equal to group.share.min.delivery.count.limit",
+        ),
+        ({"share.record.lock.duration.ms": "60001"}, "group.share.max.record.lock.duration.ms (60000)"),
+        ({"share.isolation.level": "none"}, "String must be one of: read_committed, read_uncommitted"),
+        ({"share.auto.offset.reset": "by_duration:-PT1S"}, "must be either 'earliest', 'latest'"),
+        ({"share.auto.offset.reset": "by_duration:PT"}, "must be either 'earliest', 'latest'"),
         ({SESSION: "soon"}, "Not a number of type INT"),
         ({SESSION: "0"}, "must be at least 1"),
         ({SESSION: "19999"}, "greater than or equal to group.consumer.min.session.timeout.ms"),

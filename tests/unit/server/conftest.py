@@ -150,6 +150,8 @@ class AdminBroker:
             peer_port=54_321,
             answer_bytes_max=1 << 30,
             mute=self.muted_ms.append,
+            closed={},
+            is_closing=False,
         )
         context = RequestContext(cast(Any, connection), header)
         answer = HANDLERS[key](self.services, context, decode_request(header, frame))

@@ -93,7 +93,7 @@ class FakeGroups:
     def clean_up(self, now_ms: int) -> Effects:
         return self._hear("clean_up")
 
-    def topics_deleted(self, topics: Any) -> Effects:
+    def topics_deleted(self, topics: Any, now_ms: int) -> Effects:
         return self._hear("topics_deleted", topics)
 
     def waiting(self) -> list[RequestTicket]:

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -179,30 +180,38 @@ class GroupDraft:
         self.records.append(record)
 
 
+class ChangedGroup(Protocol):
+    """A group of which a change may wait to be committed."""
+
+    uncommitted: GroupChange | None
+
+
 class GroupChange(Append):
     """``replay`` takes each record in. Answers that depend on the change wait until it is committed, also
     those of requests that come after it and change nothing: what they tell may be lost with this leader."""
 
-    __slots__ = ("_after", "_before", "_group", "_is_written", "_replay", "_retry", "answers")
+    __slots__ = ("_after", "_before", "_group", "_is_written", "_replay", "_retry", "_then", "answers")
 
     def __init__(
         self,
         records: Iterable[GroupRecord],
         *,
-        group: Callable[[], ConsumerGroup | None],
+        group: Callable[[], ChangedGroup | None],
         before: Callable[[int], Effects],
         replay: Callable[[GroupRecord, int], None],
         after: Callable[[int], Effects],
+        then: Iterable[Effect] = (),
         answer: Answer | None = None,
         retry: GroupOperation | None = None,
     ) -> None:
         """``group`` is the group once the change is written; ``before`` and ``after`` surround the taking in;
-        ``retry`` expires again if the change does not come."""
+        ``then`` is done when the change is committed; ``retry`` expires again if the change does not come."""
         super().__init__(tuple(records))
         self._group = group
         self._replay = replay
         self._before = before
         self._after = after
+        self._then = tuple(then)
         self._retry = retry
         self._is_written = False
         self.answers = [] if answer is None else [answer]
@@ -218,7 +227,7 @@ class GroupChange(Append):
 
     def committed(self, now_ms: int) -> Effects:
         self._is_settled()
-        return [*self.answers]
+        return [*self.answers, *self._then]
 
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         self._is_settled()
@@ -355,6 +364,10 @@ class ConsumerGroup:
         )
 
     # The Group protocol
+
+    @property
+    def should_expire(self) -> bool:
+        return True
 
     def listed(self) -> ListedGroup:
         return ListedGroup(self._group_id, PROTOCOL_TYPE, self.state, "consumer")

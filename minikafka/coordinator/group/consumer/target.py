@@ -29,6 +29,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -261,7 +262,16 @@ def bump_epoch(draft: GroupDraft, topics: TopicImage) -> None:
         draft.write(ConsumerGroupPartitionMetadataKey(group.group_id), None)
 
 
-def topics_have_changed(group: ConsumerGroup, topics: TopicImage) -> bool:
+class Subscribed(Protocol):
+    """A group whose epoch stands for the topics that it wants."""
+
+    checked_version: int
+    metadata_hash: int
+
+    def subscribed_topics(self) -> list[str]: ...
+
+
+def topics_have_changed(group: Subscribed, topics: TopicImage) -> bool:
     """Whether the group's topics are not those its epoch stands for. Costs nothing while no topic changes."""
     if group.checked_version == topics.version:
         return False

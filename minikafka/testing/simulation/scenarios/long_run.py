@@ -114,7 +114,7 @@ def _kept_by(broker: SimulatedBroker) -> Mapping[str, int]:
     transactions = [hosted.shard for hosted in services.transactions.hosted_shards()]
     parked = services.replica_manager.parked
     purgatories = (
-        *(parked.produce, parked.fetch, parked.delete_records),
+        *(parked.produce, parked.fetch, parked.delete_records, parked.share_fetch),
         *(services.groups.parked.rebalance, services.groups.parked.heartbeat, services.transactions.parked),
     )
     return {

@@ -13,7 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 from minikafka.clock import ManualClock
-from minikafka.coordinator.group.messages import Answer, Append, Complete, Effects, GroupOperation, Park
+from minikafka.coordinator.group.messages import (
+    Answer,
+    Append,
+    Complete,
+    DeleteShareStates,
+    Effects,
+    GroupOperation,
+    InitializeShareStates,
+    Park,
+)
 from minikafka.errors import KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord
 
@@ -55,6 +64,8 @@ class FakeShell:
         """Delayed operations, with the time at which they expire."""
         self.hold = False
         self.refuse: KafkaError | None = None
+        self.share_questions: list[InitializeShareStates | DeleteShareStates] = []
+        """What the share coordinator is asked, until the test answers."""
 
     @property
     def now_ms(self) -> int:
@@ -85,6 +96,8 @@ class FakeShell:
                     self.parked[operation] = self.now_ms + timeout_ms
                 case Complete(operation):
                     self.parked.pop(operation, None)
+                case InitializeShareStates() | DeleteShareStates():
+                    self.share_questions.append(effect)
 
     def commit(self) -> None:
         """The high watermark passes all that is written."""

@@ -175,6 +175,62 @@ GOLDEN = {
         f"0010 {GROUP} 0003 742e2a",
         "0000 02 04 746f70 0000000000000005 00000000000003e8 00",
     ),
+    "a member of a share group": (
+        GroupRecord(
+            records.ShareGroupMemberMetadataKey("grp", "m1"),
+            records.ShareGroupMemberMetadataValue(
+                rack_id=None, client_id="c", client_host="/h", subscribed_topic_names=("top",)
+            ),
+        ),
+        f"000a {MEMBER}",
+        "0000 00 02 63 03 2f68 02 04 746f70 00",
+    ),
+    "the epoch of a share group": (
+        GroupRecord(
+            records.ShareGroupMetadataKey("grp"), records.ShareGroupMetadataValue(epoch=9, metadata_hash=-2)
+        ),
+        f"000b {GROUP}",
+        "0000 00000009 fffffffffffffffe 00",
+    ),
+    "a target epoch of a share group": (
+        GroupRecord(
+            records.ShareGroupTargetAssignmentMetadataKey("grp"),
+            records.ShareGroupTargetAssignmentMetadataValue(9, 1000),
+        ),
+        f"000c {GROUP}",
+        "0000 00000009 01 00 08 00000000000003e8",
+    ),
+    "a target of a share group": (
+        GroupRecord(
+            records.ShareGroupTargetAssignmentMemberKey("grp", "m1"),
+            records.ShareGroupTargetAssignmentMemberValue({TOPIC_ID: frozenset((1, 0))}),
+        ),
+        f"000d {MEMBER}",
+        f"0000 02 {ID_BYTES} 03 00000000 00000001 00 00",
+    ),
+    "what a member shares in": (
+        GroupRecord(
+            records.ShareGroupCurrentMemberAssignmentKey("grp", "m1"),
+            records.ShareGroupCurrentMemberAssignmentValue(
+                member_epoch=9, previous_member_epoch=8, assigned_partitions={TOPIC_ID: frozenset((0,))}
+            ),
+        ),
+        f"000e {MEMBER}",
+        f"0000 00000009 00000008 00 02 {ID_BYTES} 02 00000000 00 00",
+    ),
+    "the state of a share group's partitions": (
+        GroupRecord(
+            records.ShareGroupStatePartitionMetadataKey("grp"),
+            records.ShareGroupStatePartitionMetadataValue(
+                initializing={TOPIC_ID: records.NamedPartitions("top", frozenset((1,)))},
+                initialized={TOPIC_ID: records.NamedPartitions("top", frozenset((0,)))},
+                deleting={TOPIC_ID: "old"},
+            ),
+        ),
+        f"000f {GROUP}",
+        f"0000 02 {ID_BYTES} 04 746f70 02 00000001 00 02 {ID_BYTES} 04 746f70 02 00000000 00 "
+        f"02 {ID_BYTES} 04 6f6c64 00 00",
+    ),
 }
 
 
@@ -356,6 +412,9 @@ current_values = st.builds(
     assigned_partitions=partitions,
     partitions_pending_revocation=partitions,
 )
+named_partitions = st.dictionaries(
+    topic_ids, st.builds(records.NamedPartitions, texts, st.frozensets(int32s, max_size=3)), max_size=3
+)
 PAIRS = [
     (st.builds(OffsetCommitKey, texts, texts, int32s), offset_values),
     (st.builds(records.GroupMetadataKey, texts), group_values),
@@ -384,6 +443,47 @@ PAIRS = [
             topics=st.lists(texts, max_size=3).map(tuple),
             version=int64s,
             timestamp_ms=int64s,
+        ),
+    ),
+    (
+        st.builds(records.ShareGroupMemberMetadataKey, texts, texts),
+        st.builds(
+            records.ShareGroupMemberMetadataValue,
+            rack_id=opt_texts,
+            client_id=texts,
+            client_host=texts,
+            subscribed_topic_names=st.lists(texts, max_size=3).map(tuple),
+        ),
+    ),
+    (
+        st.builds(records.ShareGroupMetadataKey, texts),
+        st.builds(records.ShareGroupMetadataValue, epoch=int32s, metadata_hash=int64s),
+    ),
+    (
+        st.builds(records.ShareGroupTargetAssignmentMetadataKey, texts),
+        st.builds(records.ShareGroupTargetAssignmentMetadataValue, int32s, int64s),
+    ),
+    (
+        st.builds(records.ShareGroupTargetAssignmentMemberKey, texts, texts),
+        st.builds(records.ShareGroupTargetAssignmentMemberValue, partitions),
+    ),
+    (
+        st.builds(records.ShareGroupCurrentMemberAssignmentKey, texts, texts),
+        st.builds(
+            records.ShareGroupCurrentMemberAssignmentValue,
+            member_epoch=int32s,
+            previous_member_epoch=int32s,
+            state=st.integers(-128, 127),
+            assigned_partitions=partitions,
+        ),
+    ),
+    (
+        st.builds(records.ShareGroupStatePartitionMetadataKey, texts),
+        st.builds(
+            records.ShareGroupStatePartitionMetadataValue,
+            initializing=named_partitions,
+            initialized=named_partitions,
+            deleting=st.dictionaries(topic_ids, texts, max_size=3),
         ),
     ),
 ]

@@ -59,6 +59,7 @@ async def test_api_versions_says_the_same(admin_broker: Any) -> None:
     features = (
         ("eligible.leader.replicas.version", 1, 1),
         ("group.version", 1, 1),
+        ("share.version", 1, 1),
         ("transaction.version", 2, 2),
     )
     assert answer.supported_features == features

@@ -10,6 +10,7 @@ from minikafka.cli.groups import GroupAdmin
 from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError
+from minikafka.coordinator.group.environment import ShareGroupSettings
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.wire.api_versions import ApiKey
@@ -53,6 +54,29 @@ async def test_a_group_without_properties_has_the_brokers_and_no_node(admin_brok
     with pytest.raises(NoNodeError):
         await admin_broker.store.get(path)
     await configs.alter_incrementally(group("g"), [Alteration(HEARTBEAT, DELETE)])
+
+
+async def test_a_share_groups_settings_are_those_set_for_it(admin_broker: Any) -> None:
+    configs = admin_broker.configs
+    sets = {
+        "share.auto.offset.reset": "by_duration:PT1H",
+        "share.isolation.level": "read_committed",
+        "share.delivery.count.limit": "7",
+    }
+    await configs.alter_incrementally(
+        group("g"), [Alteration(name, SET, text) for name, text in sets.items()]
+    )
+    settings = configs.share_group_settings("g")
+    assert settings == ShareGroupSettings(
+        auto_offset_reset="by_duration",
+        auto_offset_reset_ms=3_600_000,
+        is_read_committed=True,
+        delivery_count_limit=7,
+    )
+    assert configs.share_group_settings("other") == ShareGroupSettings()
+    described = {entry.name: entry for entry in configs.describe(group("g"))}
+    assert {name: described[name].value for name in sets} == sets
+    assert described["share.record.lock.duration.ms"].value == "30000"
 
 
 async def test_only_validating_writes_nothing(admin_broker: Any) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
-from minikafka.coordinator.group.environment import ConsumerGroupSettings
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings
 from minikafka.coordinator.group.messages import (
     JoinGroup,
     JoinGroupResult,
@@ -74,7 +74,11 @@ class CoordinatingBroker(OneBroker):
         self.results: list[list[Any]] = []
         """Of all that was asked by ``ask``."""
         self._uuids = 0
-        settings = BrokerGroupSettings(config, consumer_group=lambda group_id: self.group_settings)
+        settings = BrokerGroupSettings(
+            config,
+            consumer_group=lambda group_id: self.group_settings,
+            share_group=lambda group_id: ShareGroupSettings(),
+        )
         image = CachedTopics(replicas.metadata)
         self.groups = GroupService(
             config=config,

@@ -217,6 +217,8 @@ async def test_what_groups_have_done_is_counted(broker: Broker) -> None:
     assert counts["offset_commit_count"] == 2
     assert counts["group_completed_rebalance_count"] >= 1
     assert counts["offset_deletion_count"] == counts["consumer_group_rebalance_count"] == 0
+    assert value(found, f"{group}_group_count", protocol="share") == 0
+    assert value(found, f"{group}_share_group_count", state="stable") == 0
     assert value(found, f"{group}_partition_load_time_max") >= 0
 
 

@@ -259,7 +259,7 @@ async def test_quotas_and_why_a_client_was_throttled(broker: Broker, monkeypatch
 
 async def test_the_purgatories_are_all_there(broker: Broker) -> None:
     names = [each.name for each in (await describe(broker)).purgatories]
-    assert names == ["Produce", "Fetch", "DeleteRecords", "Rebalance", "Heartbeat"]
+    assert names == ["Produce", "Fetch", "DeleteRecords", "ShareFetch", "Rebalance", "Heartbeat"]
 
 
 async def test_names_of_any_kind_survive_and_no_record_is_shown(broker: Broker) -> None:

@@ -11,7 +11,12 @@ import msgspec
 
 from minikafka.coordinator.group.classic_group import ClassicGroup
 from minikafka.coordinator.group.classic_groups import ClassicGroups
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, GroupCounts, MigrationPolicy
+from minikafka.coordinator.group.environment import (
+    ConsumerGroupSettings,
+    GroupCounts,
+    MigrationPolicy,
+    ShareGroupSettings,
+)
 from minikafka.coordinator.group.group import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
     GroupOperation,
@@ -42,11 +47,16 @@ class Settings(msgspec.Struct, kw_only=True):
     group_max_memory_bytes: int = 1 << 28
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
+    group_share_max_size: int = 200
+    group_share_initialize_retry_interval_ms: int = 30_000
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         return ConsumerGroupSettings()
+
+    def share_group(self, group_id: str) -> ShareGroupSettings:
+        return ShareGroupSettings()
 
 
 def subscription(*topics: str) -> bytes:

@@ -13,6 +13,7 @@ from minikafka.coordinator.group.environment import (
     ConsumerGroupSettings,
     GroupCounts,
     MigrationPolicy,
+    ShareGroupSettings,
     TopicInfo,
 )
 from minikafka.coordinator.group.group import GroupMap, GroupMemory
@@ -39,6 +40,8 @@ class FakeSettings:
     group_max_memory_bytes = 1 << 28
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
+    group_share_max_size = 200
+    group_share_initialize_retry_interval_ms = 30_000
     offset_metadata_max_bytes = 4_096
     offsets_retention_minutes = 10_080
 
@@ -46,6 +49,9 @@ class FakeSettings:
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         return self.consumer_group_settings
+
+    def share_group(self, group_id: str) -> ShareGroupSettings:
+        return ShareGroupSettings()
 
 
 class FakeTopics:

@@ -50,6 +50,7 @@ class FakeGroup:
     def __init__(self, group_id: str, *, is_empty: bool = True) -> None:
         self.group_id = group_id
         self.is_empty = is_empty
+        self.should_expire = True
         self.refuses: KafkaError | None = None
         self.subscribed: tuple[str, ...] = ()
         self.empty_since_ms: int | None = None

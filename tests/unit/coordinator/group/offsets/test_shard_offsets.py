@@ -9,7 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, GroupCounts, TopicInfo
+from minikafka.coordinator.group.environment import (
+    ConsumerGroupSettings,
+    GroupCounts,
+    ShareGroupSettings,
+    TopicInfo,
+)
 from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeat,
     Effects,
@@ -40,11 +45,16 @@ class Settings:
     group_max_memory_bytes = 1 << 28
     group_consumer_assignors = ("uniform", "range")
     group_consumer_migration_policy = "bidirectional"
+    group_share_max_size = 200
+    group_share_initialize_retry_interval_ms = 30_000
     offset_metadata_max_bytes = 4096
     offsets_retention_minutes = RETENTION_MINUTES
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         return ConsumerGroupSettings()
+
+    def share_group(self, group_id: str) -> ShareGroupSettings:
+        return ShareGroupSettings()
 
 
 class Topics:
@@ -277,7 +287,7 @@ def test_many_tombstones_are_not_one_batch(story: Story) -> None:
         story.commit(*(("t", partition + each, 1) for each in range(500)))
     story.commit(("u", 0, 1))
     appends = len(story.shell.appends)
-    story.shell.carry_out(story.shard.topics_deleted({"t": UUID(int=1)}))
+    story.shell.carry_out(story.shard.topics_deleted({"t": UUID(int=1)}, story.shell.now_ms))
     assert [len(append.records) for append in story.shell.appends[appends:]] == [1000, 1000, 500]
     assert story.visible() == {"u-0": 1}
     assert all(isinstance(record.key, OffsetCommitKey) for record in story.shell.log)

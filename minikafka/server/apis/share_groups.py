@@ -1,0 +1,401 @@
+"""Share groups (KIP-932): ShareGroupHeartbeat and ShareGroupDescribe (keys 76, 77).
+
+And their offsets: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets (90 to 92).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from minikafka.coordinator.group.messages import (
+    AlterShareGroupOffsets,
+    AlterShareGroupOffsetsResult,
+    DeleteShareGroupOffsetsResult,
+    DescribedShareGroup,
+    DescribedShareMember,
+    ShareGroupHeartbeat,
+    ShareGroupHeartbeatResult,
+)
+from minikafka.coordinator.share.messages import (
+    DEFAULT_LEADER_EPOCH,
+    NO_LEADER_EPOCH,
+    UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
+    UNINITIALIZED_START_OFFSET,
+    ReadShareState,
+    SharePartitionSummary,
+)
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import Result
+from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import (
+    NOT_ASKED,
+    Permission,
+    authorized_operations,
+    denied,
+    permission,
+    require,
+    topic_denied,
+)
+from minikafka.server.apis.shared.coordinator_requests import (
+    ask_group,
+    check_group_id,
+    client_host,
+    client_id,
+    outcome,
+)
+from minikafka.server.apis.shared.leader_offsets import latest_offsets
+from minikafka.server.cluster.metadata_cache import MetadataCache
+from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
+from minikafka.server.services import Services
+from minikafka.steps import Steps
+from minikafka.types import Offset, TopicPartition
+
+MEMBER_ID_LENGTH_MAX = 36
+"""A member id is a UUID that the client has made, as text (``KafkaApis.isMemberIdValid``)."""
+UNKNOWN_LAG = -1
+
+
+def handle_share_group_heartbeat(
+    services: Services, context: RequestContext, request: Any
+) -> Body | Result | Coroutine[Any, Any, Body]:
+    """ShareGroupHeartbeat (key 76): a member of a share group joins, lives, changes its mind, leaves.
+
+    Behaviour (``KafkaApis.handleShareGroupHeartbeat``, ``GroupCoordinatorService.shareGroupHeartbeat``): the
+    answer says the member's epoch, how soon it is to be heard of again, and the partitions that it shares in
+    when that has changed. It needs READ on the group, else GROUP_AUTHORIZATION_FAILED, and DESCRIBE on the
+    topics it names, else TOPIC_AUTHORIZATION_FAILED. What else is wrong with a request is for the groups to
+    say (``coordinator.group.share_groups``).
+
+    Versions: 1.
+    """
+    error = _refusal(services, context, request)
+    if error is not None:
+        return _heartbeat_body(error)
+    names = request.subscribed_topic_names
+    heartbeat = ShareGroupHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        rack_id=request.rack_id,
+        subscribed_topic_names=None if names is None else tuple(names),
+        client_id=client_id(context),
+        client_host=client_host(context),
+    )
+    return ask_group(
+        services,
+        context,
+        heartbeat.group_id,
+        lambda shard, ticket, now_ms: shard.share_group_heartbeat(heartbeat, ticket, now_ms),
+        _heartbeat_body,
+    )
+
+
+def _refusal(services: Services, context: RequestContext, request: Any) -> KafkaError | None:
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if error is not None:
+        return error
+    if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    names = request.subscribed_topic_names or ()
+    if describable is not None and not all(describable[name] for name in names):
+        return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return None
+
+
+def _heartbeat_body(result: ShareGroupHeartbeatResult | KafkaError) -> Body:
+    if isinstance(result, KafkaError):
+        nothing = {"member_id": None, "member_epoch": 0, "heartbeat_interval": 0, "assignment": None}
+        return {"throttle_time": 0, **error_fields(result), **nothing}
+    assignment = None
+    if result.assignment is not None:
+        assignment = {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": sorted(partitions)}
+                for topic_id, partitions in result.assignment.items()
+            ]
+        }
+    return {
+        "throttle_time": 0,
+        **NO_ERROR,
+        "member_id": result.member_id,
+        "member_epoch": result.member_epoch,
+        "heartbeat_interval": result.heartbeat_interval_ms,
+        "assignment": assignment,
+    }
+
+
+def handle_share_group_describe(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    """ShareGroupDescribe (key 77): share groups, with what their members share in.
+
+    Behaviour (``KafkaApis.handleShareGroupDescribe``): each group has its own error; one that is not there,
+    or is no share group, is GROUP_ID_NOT_FOUND, and an empty id INVALID_GROUP_ID; without DESCRIBE on the
+    group it is GROUP_AUTHORIZATION_FAILED, and without DESCRIBE on a topic that one of its members shares in
+    TOPIC_AUTHORIZATION_FAILED. A group that is named again is answered once, as in ConsumerGroupDescribe.
+
+    Versions: 1.
+    """
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        group = _describe(services, context, describable, group_id)
+        operations = NOT_ASKED
+        if group.error is ErrorCode.NONE:
+            asked = request.include_authorized_operations
+            operations = authorized_operations(services, context, ResourceType.GROUP, group_id, asked=asked)
+        groups.append(_described(services.metadata, group, operations))
+        yield
+    return {"throttle_time": 0, "groups": groups}
+
+
+def _describe(
+    services: Services, context: RequestContext, describable: Permission | None, group_id: str
+) -> DescribedShareGroup:
+    def read() -> DescribedShareGroup:
+        require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        check_group_id(group_id)
+        return services.groups.shard_of(group_id).describe_share_group(group_id)
+
+    found = outcome(read)
+    if isinstance(found, KafkaError):
+        return DescribedShareGroup(group_id=group_id, error=found.code, error_message=found.message)
+    ids = {topic_id for member in found.members for topic_id in member.assignment}
+    topics = [topic for each in sorted(ids) if (topic := services.metadata.topic_by_id(each)) is not None]
+    if describable is not None and not all(describable[topic.name] for topic in topics):
+        return DescribedShareGroup(
+            group_id=group_id,
+            error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
+    return found
+
+
+def _described(metadata: MetadataCache, group: DescribedShareGroup, operations: int) -> dict[str, Any]:
+    return {
+        **error_fields(KafkaError(group.error, group.error_message)),
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "group_epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor_name,
+        "members": [_member(metadata, member) for member in group.members],
+        "authorized_operations": operations,
+    }
+
+
+def _member(metadata: MetadataCache, member: DescribedShareMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": list(member.subscribed_topic_names),
+        "assignment": {
+            "topic_partitions": [
+                {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(numbers)}
+                for topic_id, numbers in member.assignment.items()
+                if (topic := metadata.topic_by_id(topic_id)) is not None
+            ]
+        },
+    }
+
+
+async def handle_describe_share_group_offsets(
+    services: Services, context: RequestContext, request: Any
+) -> Body:
+    """DescribeShareGroupOffsets (key 90): from where share groups read on, and how far behind they are.
+
+    Behaviour (``KafkaApis.handleDescribeShareGroupOffsetsRequest``, ``GroupCoordinatorService``): a group
+    without DESCRIBE is GROUP_AUTHORIZATION_FAILED. Topics that are named without DESCRIBE are
+    TOPIC_AUTHORIZATION_FAILED; where none is named those are left out. What the share coordinator does not
+    know, a topic that is not there too, has the start offset -1 and no error. The lag is the partition's end
+    less the start offset and what is acknowledged beyond it.
+
+    Versions: 0; 1 the lag (KIP-1226).
+    """
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    groups = []
+    for group in request.groups:
+        try:
+            require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            topics = await _offsets_of(services, describable, group)
+            groups.append({"group_id": group.group_id, "topics": topics, **NO_ERROR})
+        except KafkaError as error:
+            groups.append({"group_id": group.group_id, "topics": [], **error_fields(error)})
+    return {"throttle_time": 0, "groups": groups}
+
+
+async def _offsets_of(services: Services, describable: Permission | None, group: Any) -> list[dict[str, Any]]:
+    metadata = services.metadata
+    asked: dict[str, Sequence[int]] = {}
+    if group.topics is None:
+        known = services.groups.shard_of(group.group_id).share_partitions(group.group_id)
+        for topic_id, each in known.items():
+            topic = metadata.topic_by_id(topic_id)
+            if topic is not None and (describable is None or describable[topic.name]):
+                asked[topic.name] = sorted(each.partitions)
+    else:
+        for named in group.topics:
+            asked[named.topic_name] = tuple(dict.fromkeys(named.partitions))
+    readable = {
+        name: topic.topic_id
+        for name in asked
+        if (topic := metadata.topic(name)) is not None and (describable is None or describable[name])
+    }
+    summaries = await _summaries(services, group.group_id, asked, readable)
+    ends = await latest_offsets(
+        services,
+        [
+            TopicPartition(name, number)
+            for name, topic_id in readable.items()
+            for number in asked[name]
+            if _has_lag(summaries.get((topic_id, number)))
+        ],
+    )
+    topics = []
+    for name, numbers in asked.items():
+        error = topic_denied() if describable is not None and not describable[name] else None
+        found = readable.get(name)
+        partitions = []
+        for number in numbers:
+            summary = None if found is None else summaries.get((found, number))
+            end = ends.get(TopicPartition(name, number))
+            partitions.append({"partition_index": number, **_offset_fields(summary, end, error)})
+        topics.append({"topic_name": name, "topic_id": found, "partitions": partitions})
+    return topics
+
+
+async def _summaries(
+    services: Services, group_id: str, asked: Mapping[str, Sequence[int]], topics: Mapping[str, UUID]
+) -> dict[tuple[UUID, int], SharePartitionSummary]:
+    states = [
+        ReadShareState(topic_id, number, NO_LEADER_EPOCH)
+        for name, topic_id in topics.items()
+        for number in asked[name]
+    ]
+    if not states:
+        return {}
+    persister = services.groups.persister
+    if persister is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no share coordinator yet.")
+    summaries = await persister.read_summary(group_id, states)
+    return {(each.topic_id, each.partition): each for each in summaries if each.error is None}
+
+
+def _has_lag(summary: SharePartitionSummary | None) -> bool:
+    return (
+        summary is not None
+        and summary.start_offset != UNINITIALIZED_START_OFFSET
+        and summary.delivery_complete_count != UNINITIALIZED_DELIVERY_COMPLETE_COUNT
+    )
+
+
+def _offset_fields(
+    summary: SharePartitionSummary | None, end: Offset | None, error: KafkaError | None
+) -> dict[str, Any]:
+    start_offset, leader_epoch, lag = UNINITIALIZED_START_OFFSET, DEFAULT_LEADER_EPOCH, UNKNOWN_LAG
+    if summary is not None:
+        start_offset, leader_epoch = summary.start_offset, summary.leader_epoch
+        if _has_lag(summary) and end is not None:
+            lag = end - summary.start_offset - summary.delivery_complete_count
+    fields = NO_ERROR if error is None else error_fields(error)
+    return {"start_offset": start_offset, "leader_epoch": leader_epoch, "lag": lag, **fields}
+
+
+def handle_alter_share_group_offsets(
+    services: Services, context: RequestContext, request: Any
+) -> Body | Result:
+    """AlterShareGroupOffsets (key 91): an empty share group reads on from other offsets.
+
+    Behaviour (``KafkaApis.handleAlterShareGroupOffsetsRequest``): it needs READ on the group
+    (GROUP_AUTHORIZATION_FAILED for the whole) and on each topic (TOPIC_AUTHORIZATION_FAILED for its
+    partitions). An error of the group is that of the whole: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one of which the share
+    coordinator cannot keep the offset has its error.
+
+    Versions: 0.
+    """
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if error is not None:
+        return _refused_offsets(error)
+    readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
+    wanted = {
+        topic.topic_name: {each.partition_index: each.start_offset for each in topic.partitions}
+        for topic in request.topics
+    }
+    allowed = {name: each for name, each in wanted.items() if readable is None or readable[name]}
+    alteration = AlterShareGroupOffsets(group_id=request.group_id, topics=allowed)
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(request.group_id)
+        return shard.alter_share_offsets(alteration, ticket, now_ms)
+
+    def body(result: AlterShareGroupOffsetsResult | KafkaError) -> Body:
+        if isinstance(result, KafkaError):
+            return _refused_offsets(result)
+        responses = []
+        for name, offsets in wanted.items():
+            errors = result.topics.get(name) or dict.fromkeys(offsets, topic_denied())
+            responses.append(
+                {
+                    **_topic_fields(services.metadata, name),
+                    "partitions": [
+                        {"partition_index": number, **_error_fields(each)} for number, each in errors.items()
+                    ],
+                }
+            )
+        return {"throttle_time": 0, **NO_ERROR, "responses": responses}
+
+    return ask_group(services, context, request.group_id, call, body)
+
+
+def handle_delete_share_group_offsets(
+    services: Services, context: RequestContext, request: Any
+) -> Body | Result:
+    """DeleteShareGroupOffsets (key 92): an empty share group forgets topics.
+
+    Behaviour (``KafkaApis.handleDeleteShareGroupOffsetsRequest``): it needs DELETE on the group
+    (GROUP_AUTHORIZATION_FAILED for the whole) and READ on each topic (TOPIC_AUTHORIZATION_FAILED). An error
+    of the group is that of the whole: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. A topic that is
+    not there, or of which nothing is kept, is UNKNOWN_TOPIC_OR_PARTITION.
+
+    Versions: 0.
+    """
+    error = denied(services, context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
+    if error is not None:
+        return _refused_offsets(error)
+    readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
+    names = tuple(dict.fromkeys(topic.topic_name for topic in request.topics))
+    allowed = tuple(name for name in names if readable is None or readable[name])
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(request.group_id)
+        return shard.delete_share_offsets(request.group_id, allowed, ticket, now_ms)
+
+    def body(result: DeleteShareGroupOffsetsResult | KafkaError) -> Body:
+        if isinstance(result, KafkaError):
+            return _refused_offsets(result)
+        responses = [
+            _topic_fields(services.metadata, name) | _error_fields(result.topics.get(name, topic_denied()))
+            for name in names
+        ]
+        return {"throttle_time": 0, **NO_ERROR, "responses": responses}
+
+    return ask_group(services, context, request.group_id, call, body)
+
+
+def _refused_offsets(error: KafkaError) -> Body:
+    return {"throttle_time": 0, **error_fields(error), "responses": []}
+
+
+def _topic_fields(metadata: MetadataCache, name: str) -> dict[str, Any]:
+    topic = metadata.topic(name)
+    return {"topic_name": name, "topic_id": None if topic is None else topic.topic_id}
+
+
+def _error_fields(error: KafkaError | None) -> dict[str, Any]:
+    return NO_ERROR if error is None else error_fields(error)

@@ -1,0 +1,386 @@
+"""A share partition on the leader of its partition: loaded, written, and its locks kept in time.
+
+Kafka: ``SharePartition``, the part that has a persister, a timer and a state. The core
+(``minikafka.share.share_partition``) says what is to be persisted; here it is. Writes of a share partition
+follow each other: what comes up while one is under way goes into the next. So what was written later is
+later in the coordinator's log, too.
+
+States::
+
+    LOADING --its state was read----> ACTIVE
+    LOADING --it could not be read--> ENDED
+    ACTIVE  --fenced, not led here--> ENDED
+    ACTIVE  --no member is left-----> ENDED
+
+An ended one answers with its error; the next fetch begins another (``manager``).
+
+Where it differs from Kafka: a start offset that ``share.auto.offset.reset`` decides is persisted at once.
+With ``latest``, what was delivered and not acknowledged when a leader dies would be passed over by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from minikafka.coordinator.group.environment import ShareGroupSettings
+from minikafka.coordinator.share.messages import (
+    UNINITIALIZED_START_OFFSET,
+    ReadShareState,
+    SharePersister,
+    TopicIdPartition,
+    WriteShareState,
+)
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
+from minikafka.purgatory.timing_wheel import Timer, TimerTask
+from minikafka.server.replica.partition import LATEST_TIMESTAMP, OffsetAndEpoch, Partition
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.share.share_partition import AcknowledgeType, ShareLimits, SharePartition, Transition
+from minikafka.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+EARLIEST = "earliest"
+BY_DURATION = "by_duration"
+
+ENDING = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""After these the share partition is not what it was (``fencedSharePartitionHandler``)."""
+
+
+class ShareKey(NamedTuple):
+    """A partition as one group consumes it."""
+
+    group_id: str
+    at: TopicIdPartition
+
+
+class ShareCounts:
+    """Since the broker started (Kafka: ``ShareGroupMetrics``, ``SharePartitionMetrics``)."""
+
+    def __init__(self) -> None:
+        self.acknowledged: Counter[AcknowledgeType] = Counter()
+        """Records."""
+        self.lock_timeouts = 0
+        """Records."""
+
+
+class ShareParts(NamedTuple):
+    """What every share partition is made with."""
+
+    replicas: ReplicaManager
+    persister: SharePersister
+    timer: Timer
+    log_io: LogIo
+    supervisor: Supervisor
+    settings_of: Callable[[str], ShareGroupSettings]
+    counts: ShareCounts
+
+
+class _State(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    ENDED = "ended"
+
+
+class HostedSharePartition:
+    """See the module header."""
+
+    def __init__(
+        self,
+        key: ShareKey,
+        topic_partition: TopicPartition,
+        *,
+        leader_epoch: int,
+        parts: ShareParts,
+        changed: Callable[[HostedSharePartition], None],
+    ) -> None:
+        """``changed`` is called when there may be more to acquire, or this one has ended."""
+        self.key = key
+        self.topic_partition = topic_partition
+        self.leader_epoch = leader_epoch
+        self.error: KafkaError | None = None
+        """Why it has ended."""
+        self.fetcher: object | None = None
+        """The fetch that is reading; one at a time."""
+        self._parts = parts
+        self._changed = changed
+        self._state = _State.LOADING
+        self._state_epoch = 0
+        self._shared: SharePartition | None = None
+        self._waiting: list[tuple[Transition, asyncio.Future[KafkaError | None]]] = []
+        self._is_writing = False
+        self._lock_timer: _LockTimer | None = None
+        parts.supervisor.start(f"load-share-partition-{topic_partition}", self._load)
+
+    def __repr__(self) -> str:
+        return f"HostedSharePartition({self.key}, {self._state.value}, {self._shared!r})"
+
+    @property
+    def settings(self) -> ShareGroupSettings:
+        return self._parts.settings_of(self.key.group_id)
+
+    @property
+    def shared(self) -> SharePartition | None:
+        """The share partition by the group's settings of now; None unless it is active."""
+        if self._state is not _State.ACTIVE:
+            return None
+        shared = self._shared
+        assert shared is not None
+        shared.limits = _limits(self.settings)
+        return shared
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being read or written."""
+        return self._state is _State.ACTIVE and self.fetcher is None and not self._is_writing
+
+    @property
+    def isolation(self) -> FetchIsolation:
+        """How far the group may read."""
+        if self.settings.is_read_committed:
+            return FetchIsolation.TXN_COMMITTED
+        return FetchIsolation.HIGH_WATERMARK
+
+    def partition(self) -> Partition:
+        """The partition, while it is led here in the epoch in which this began.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER and others; this has ended then.
+        """
+        try:
+            partition = self._parts.replicas.partition(self.topic_partition)
+            if partition.leader_epoch != self.leader_epoch:
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is led in another epoch"
+                )
+        except KafkaError as error:
+            self.end(error)
+            raise
+        return partition
+
+    def end(self, error: KafkaError) -> None:
+        """Give out nothing more. Idempotent."""
+        if self._state is _State.ENDED:
+            return
+        self._state, self.error = _State.ENDED, error
+        if self._lock_timer is not None:
+            self._lock_timer.cancel()
+            self._lock_timer = None
+        self._changed(self)
+
+    # Loading
+
+    async def _load(self) -> None:
+        try:
+            await self._read_state()
+        except KafkaError as error:
+            logger.info("the share partition %s of %s is not served: %s", *self._names(), error)
+            self.end(error)
+        except Exception as error:  # our bug, which the supervisor logs; here who waits hears of it
+            self.end(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            raise
+        else:
+            self._changed(self)
+
+    async def _read_state(self) -> None:
+        topic_id, number = self.key.at
+        (state,) = await self._parts.persister.read_state(
+            self.key.group_id, [ReadShareState(topic_id, number, self.leader_epoch)]
+        )
+        if state.error is not None:
+            raise _for_consumers(state.error)
+        self._state_epoch = state.state_epoch
+        start_offset = state.start_offset
+        if start_offset == UNINITIALIZED_START_OFFSET:
+            start_offset = await self._reset_offset()
+            error = await self._persist(
+                WriteShareState(topic_id, number, state.state_epoch, self.leader_epoch, start_offset, 0, ())
+            )
+            if error is not None:
+                raise error
+        partition = self.partition()
+        if self._state is _State.LOADING:
+            self._shared = SharePartition(start_offset, state.batches, _limits(self.settings))
+            self._shared.move_start(partition.log.log_start_offset)
+            self._state = _State.ACTIVE
+
+    async def _reset_offset(self) -> int:
+        """Where a group begins that has no offset yet (``share.auto.offset.reset``)."""
+        settings = self.settings
+        if settings.auto_offset_reset == EARLIEST:
+            return self.partition().log.log_start_offset
+        if settings.auto_offset_reset == BY_DURATION:
+            timestamp_ms = self._parts.replicas.clock.now_ms() - settings.auto_offset_reset_ms
+            found = await self._offset_for_timestamp(timestamp_ms)
+            if found is not None:
+                return found.offset
+        latest = self.partition().offset_for_timestamp(
+            LATEST_TIMESTAMP, isolation=FetchIsolation.HIGH_WATERMARK, cached_only=True
+        )
+        assert latest is not None
+        return latest.offset
+
+    async def _offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndEpoch | None:
+        while True:
+            try:
+                return self.partition().offset_for_timestamp(
+                    timestamp_ms, isolation=FetchIsolation.HIGH_WATERMARK, cached_only=True
+                )
+            except ColdRead as cold:
+                await self._parts.log_io.warmed(cold)
+
+    # Writing
+
+    def submit(self, transition: Transition) -> asyncio.Future[KafkaError | None]:
+        """Persist what ``transition`` says, and complete it then. The result says why it could not be."""
+        done: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+        if not transition.batches:
+            self._complete(transition, is_persisted=True)
+            done.set_result(None)
+            return done
+        self._waiting.append((transition, done))
+        if not self._is_writing:
+            self._is_writing = True
+            self._parts.supervisor.start(f"write-share-partition-{self.topic_partition}", self._write)
+        return done
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                writes, self._waiting = self._waiting, []
+                error = await self._write_once([transition for transition, _ in writes])
+                for transition, done in writes:
+                    self._complete(transition, is_persisted=error is None)
+                    if not done.done():
+                        done.set_result(error)
+                if error is not None and error.code in ENDING:
+                    self.end(error)
+                if self._waiting:
+                    self._changed(self)
+        finally:
+            self._is_writing = False
+        self._changed(self)
+
+    async def _write_once(self, transitions: list[Transition]) -> KafkaError | None:
+        shared = self._shared
+        assert shared is not None
+        if self.error is not None:
+            return self.error
+        write = WriteShareState(
+            *self.key.at,
+            self._state_epoch,
+            self.leader_epoch,
+            shared.start_offset,
+            shared.delivery_complete_count(),
+            tuple(batch for transition in transitions for batch in transition.batches),
+        )
+        try:
+            return await self._persist(write)
+        except Exception as error:  # our bug: those who wait hear of it, and the records stay as they were
+            logger.exception("the state of %r could not be written", self)
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
+    async def _persist(self, write: WriteShareState) -> KafkaError | None:
+        (answer,) = await self._parts.persister.write_state(self.key.group_id, [write])
+        if answer.error is None:
+            return None
+        logger.info("the share partition %s of %s was not written: %s", *self._names(), answer.error)
+        return _for_consumers(answer.error)
+
+    def _complete(self, transition: Transition, *, is_persisted: bool) -> None:
+        assert self._shared is not None
+        self._shared.complete(transition, is_persisted=is_persisted)
+
+    # Locks
+
+    def keep_locks(self) -> None:
+        """Locks were taken or renewed: be there when the first of them is over."""
+        duration_ms = self.settings.record_lock_duration_ms
+        timer = self._lock_timer
+        if timer is not None and timer.expiration_ms <= self._now_ms() + duration_ms:
+            return
+        self._set_timer(duration_ms)
+
+    def _set_timer(self, delay_ms: int) -> None:
+        if self._lock_timer is not None:
+            self._lock_timer.cancel()
+        self._lock_timer = _LockTimer(self, delay_ms)
+        if not self._parts.timer.add(self._lock_timer):
+            asyncio.get_running_loop().call_soon(self.locks_are_over)
+
+    def locks_are_over(self) -> None:
+        """Those whose time is up are available to others."""
+        self._lock_timer = None
+        shared = self.shared
+        if shared is None:
+            return
+        transition = shared.expire_locks(self._now_ms())
+        if transition.batches:
+            self._parts.counts.lock_timeouts += sum(run.count for run in transition.runs)
+            self.submit(transition)
+            self._changed(self)
+        next_ms = shared.next_lock_end_ms()
+        if next_ms is not None:
+            self._set_timer(max(1, next_ms - self._now_ms()))
+
+    def _now_ms(self) -> int:
+        return self._parts.replicas.clock.monotonic_ms()
+
+    def _names(self) -> tuple[TopicPartition, str]:
+        return self.topic_partition, self.key.group_id
+
+
+class _LockTimer(TimerTask):
+    """Kafka: ``AcquisitionLockTimerTask``, one for all locks of a share partition."""
+
+    __slots__ = ("_hosted",)
+
+    def __init__(self, hosted: HostedSharePartition, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self._hosted = hosted
+
+    def run(self) -> None:
+        self._hosted.locks_are_over()
+
+
+def _limits(settings: ShareGroupSettings) -> ShareLimits:
+    return ShareLimits(
+        settings.delivery_count_limit, settings.partition_max_record_locks, settings.record_lock_duration_ms
+    )
+
+
+def _for_consumers(error: KafkaError) -> KafkaError:
+    """An error of the share coordinator as consumers know it (``SharePartition.fetchPersisterError``)."""
+    match error.code:
+        case (
+            ErrorCode.NOT_COORDINATOR
+            | ErrorCode.COORDINATOR_NOT_AVAILABLE
+            | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            | ErrorCode.NETWORK_EXCEPTION
+        ):
+            return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+        case ErrorCode.FENCED_LEADER_EPOCH:
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
+        case (
+            ErrorCode.FENCED_STATE_EPOCH
+            | ErrorCode.GROUP_ID_NOT_FOUND
+            | ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.NOT_LEADER_OR_FOLLOWER
+        ):
+            return error
+        case _:
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)

@@ -1,0 +1,1 @@
+"""Share partitions and share sessions of a partition's leader (KIP-932); pure."""

@@ -1,0 +1,112 @@
+"""Share groups of stock clients (KIP-932): each record to one member, and none again that was acknowledged,
+whatever becomes of who leads and of who keeps the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import StartBroker, StartCluster
+from tests.integration.support import confluent, java
+from tests.integration.support.process import BrokerProcess
+from tests.integration.support.sharing import ShareGroup, configure_group
+
+pytestmark = pytest.mark.minikafka_only
+PROPERTIES = {
+    "share.coordinator.state.topic.num.partitions": 2,
+    "offsets.topic.num.partitions": 2,
+    "group.share.heartbeat.interval.ms": 1_000,
+    "group.share.min.heartbeat.interval.ms": 1_000,
+}
+STATE = "__share_group_state"
+
+
+@pytest.fixture
+def broker(tmp_path: Path, start_broker: StartBroker) -> BrokerProcess:
+    found: BrokerProcess = start_broker(properties=PROPERTIES)
+    return found
+
+
+def produced(bootstrap: str, topic: str, name: str, count: int) -> set[bytes]:
+    return write(bootstrap, topic, [f"{name}-{number}".encode() for number in range(count)])
+
+
+def write(bootstrap: str, topic: str, values: Sequence[bytes]) -> set[bytes]:
+    producer = confluent.make_producer(bootstrap)
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(60) == 0
+    return set(values)
+
+
+def test_members_share_a_partition_and_what_they_accept_survives_a_kill(broker: BrokerProcess) -> None:
+    topic, group = "orders", "workers"
+    confluent.make_topic(broker.bootstrap, topic)
+    configure_group(broker.bootstrap, group, share_auto_offset_reset="earliest")
+    first = produced(broker.bootstrap, topic, "a", 200)
+    members = ShareGroup(broker.bootstrap, group, topic, members=2)
+    members.wait_for(first)
+    broker.kill()
+    broker.start()
+    second = produced(broker.bootstrap, topic, "b", 100)
+    members.wait_for(second)
+    members.close()
+    members.check()
+    assert {each.value for each in members.deliveries} == first | second
+
+
+@pytest.fixture(scope="module")
+def newest_java() -> Iterator[str]:
+    yield java.class_path(java.CLIENT_VERSIONS[-1])
+
+
+@pytest.mark.java
+def test_a_java_consumer_releases_rejects_and_accepts(
+    broker: BrokerProcess, newest_java: str, java_class_path: str
+) -> None:
+    topic, group = "tasks", "java"
+    confluent.make_topic(broker.bootstrap, topic)
+    configure_group(broker.bootstrap, group, share_auto_offset_reset="earliest")
+    write(broker.bootstrap, topic, [b"v0", b"release1", b"reject2", b"v3"])
+    printed = java.run(newest_java, "ShareConsume", broker.bootstrap, group, topic, "4", "30000")
+    records = [line.split() for line in printed.splitlines() if line[0].isdigit()]
+    assert records[:4] == [
+        ["0", "0", "1", "v0"],
+        ["0", "1", "1", "release1"],
+        ["0", "2", "1", "reject2"],
+        ["0", "3", "1", "v3"],
+    ]
+    assert records[4:] == [["0", "1", "2", "release1"]]
+    shown = java.run(
+        java_class_path,
+        "kafka.tools.DumpLogSegments",
+        *("--share-group-state-decoder", "--files"),
+        ",".join(str(path) for number in (0, 1) for path in broker.files(STATE, ".log", number)),
+    )
+    assert '"deliveryState":4,"deliveryCount":1' in shown
+    assert '"firstOffset":1,"lastOffset":1,"deliveryState":2,"deliveryCount":2' in shown
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.timeout(300)
+def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: StartCluster) -> None:
+    topic, group = "orders", "workers"
+    cluster = start_cluster(properties=PROPERTIES | {"share.coordinator.state.topic.num.partitions": 1})
+    cluster.make_topic(topic)
+    configure_group(cluster.bootstrap, group, share_auto_offset_reset="earliest")
+    values = produced(cluster.bootstrap, topic, "0", 100)
+    members = ShareGroup(cluster.bootstrap, group, topic, members=2)
+    members.wait_for(values)
+    for number, what in enumerate((topic, STATE), start=1):
+        victim = cluster.leader(what)
+        cluster.brokers[victim].kill()
+        more = produced(cluster.bootstrap, topic, str(number), 100)
+        members.wait_for(more, deadline_s=90)
+        values |= more
+        cluster.brokers[victim].start()
+        cluster.wait_until_whole(topic, STATE)
+    members.close()
+    members.check()
+    assert {each.value for each in members.deliveries} == values
