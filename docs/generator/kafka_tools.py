@@ -20,7 +20,7 @@ TOOLS = (
     ("kafka-console-consumer, kafka-console-producer", "work"),
     (
         "kafka-console-share-consumer, kafka-share-groups, kafka-share-consumer-perf-test",
-        "no share groups yet",
+        "kafka-share-groups and kafka-console-share-consumer work; the perf test was not run",
     ),
     ("kafka-consumer-groups, kafka-groups", "work"),
     ("kafka-consumer-perf-test, kafka-producer-perf-test, kafka-e2e-latency", "work"),
@@ -56,7 +56,7 @@ def kafka_tools() -> str:
     """The page's text."""
     return page(
         "Kafka's tools",
-        "The programs in Kafka's `bin/`, and what they do with minikafka. Those of 4.3.1 were run, the "
+        "The programs in Kafka's `bin/`, and what they do with minikafka. Most of 4.3.1 were run, the "
         "newest that Maven Central has, and those of 4.1.0 are run by the tests; `minikafka` has "
         "[commands of its own](cli.md) for most of it.",
         table(
