@@ -151,8 +151,6 @@ def test_kafkas_tools_are_refused_what_is_not_there(broker: BrokerProcess, java_
 
     tools = "org.apache.kafka.tools"
     assert "No Authorizer is configured on the broker" in said(f"{tools}.AclCommand", "--list")
-    share_groups = said(f"{tools}.consumer.group.ShareGroupCommand", "--describe", "--group", "g")
-    assert "This broker does not support ShareGroupDescribe" in share_groups
     tokens = said(f"{tools}.DelegationTokenCommand", "--describe", "--command-config", os.devnull)
     assert "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels" in tokens
 

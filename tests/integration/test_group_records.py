@@ -44,4 +44,5 @@ def test_kafkas_tool_decodes_records_as_we_do(
     assert main(["--offsets-decoder", str(path)]) == 0
     ours = capsys.readouterr().out
     assert len(decoded(ours)) == len(records)
+    ours = ours.replace(',"assignmentTimestamp":1000', "")  # of 4.4: this tool of 4.1 does not know it
     assert decoded(kafkas) == decoded(ours)

@@ -91,7 +91,8 @@ def test_each_tool_says_what_it_says_of_kafka(
         bootstrap = ["--bootstrap-server", cluster.bootstrap_servers]
         subcommand_last = tool in ("TransactionsCommand", "FeatureCommand", "MetadataQuorumCommand")
         asked = [*bootstrap, *words] if subcommand_last else [*command, *bootstrap, *words[len(command) :]]
-        _, printed = tools.run(f"{PACKAGE}.{tool}", *asked)
+        ended = tools.run(f"{PACKAGE}.{tool}", *asked)
+        printed = ended.out + ended.err
         if says not in printed:
             wrong.append(f"{tool} {arguments}: {printed[-1000:]}")
     assert wrong == []
@@ -105,7 +106,7 @@ def test_a_broker_that_is_gone_is_fenced_until_it_is_unregistered(
     def run(*arguments: str) -> str:
         command, *options = arguments
         asked = [command, "--bootstrap-server", cluster.bootstrap_servers, *options]
-        return tools.run(f"{PACKAGE}.ClusterTool", *asked)[1]
+        return tools.run(f"{PACKAGE}.ClusterTool", *asked).out
 
     def fenced() -> list[str]:
         listed = run("list-endpoints", "--include-fenced-brokers").splitlines()

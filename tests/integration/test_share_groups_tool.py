@@ -61,9 +61,9 @@ def test_a_share_group_from_its_first_member_to_its_end(
     member.wait_for(set(values))
 
     def kafka(*arguments: str) -> list[list[str]]:
-        status, printed = tools.run(TOOL, "--bootstrap-server", broker.bootstrap, *arguments)
-        assert status == 0, printed
-        return [line.split() for line in printed.splitlines() if line.strip()]
+        ended = tools.run(TOOL, "--bootstrap-server", broker.bootstrap, *arguments)
+        assert ended.status == 0, ended.out + ended.err
+        return [line.split() for line in ended.out.splitlines() if line.strip()]
 
     def ours(*arguments: str) -> list[list[str]]:
         capsys.readouterr()
@@ -95,7 +95,8 @@ def test_a_share_group_from_its_first_member_to_its_end(
 
     broker.stop()
     files = ",".join(map(str, broker.files("__consumer_offsets", ".log", 0)))
-    status, printed = tools.run("kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", files)
-    assert status == 0
+    ended = tools.run("kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", files)
+    assert ended.status == 0
+    printed = ended.out
     assert {int(number) for number in re.findall(r'key: \{"type":"(\d+)"', printed)} == set(range(10, 16))
     assert "could not" not in printed.lower() and '"initializedTopics":[{"topicId"' in printed

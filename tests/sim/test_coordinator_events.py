@@ -325,7 +325,7 @@ def test_a_commit_for_the_next_topic_of_a_name_outlives_the_news_of_the_first(
 
         def hear_of(gone: UUID) -> None:
             for shard in groups.hosted_shards():
-                shard.tell(lambda events, now_ms: events.topics_deleted({TOPIC: gone}))
+                shard.tell(lambda events, now_ms: events.topics_deleted({TOPIC: gone}, now_ms))
 
         await world.commit(second)
         hear_of(first)

@@ -19,9 +19,22 @@ _NO_ANSWER = (
 _USELESS = "no client could log in with such a credential"
 _TWO_MECHANISMS = "a request may change both mechanisms of a user, as with ZooKeeper; one of them is wrong"
 _BY_PAGE = "denied topics stand among the others, in the order of the names, and on one page only"
+_STATE_TOPIC = "a share coordinator is found there only when a group has made its topic"
 
 DIFFERENCES: Final[Mapping[str, Mapping[str, str]]] = {
-    "authorization": {"METADATA-CREATE-TOPIC-topics[].error_code": _CREATED_AT_ONCE},
+    "authorization": {
+        "METADATA-CREATE-TOPIC-topics[].error_code": _CREATED_AT_ONCE,
+        **{
+            f"{api}-CLUSTER_ACTION-CLUSTER-results[].partitions[].error_code": _STATE_TOPIC
+            for api in (
+                "INITIALIZE_SHARE_GROUP_STATE",
+                "READ_SHARE_GROUP_STATE",
+                "WRITE_SHARE_GROUP_STATE",
+                "DELETE_SHARE_GROUP_STATE",
+                "READ_SHARE_GROUP_STATE_SUMMARY",
+            )
+        },
+    },
     "before the handshake": {},
     "after the handshake": {},
     "between brokers": {

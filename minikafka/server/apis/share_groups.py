@@ -350,6 +350,8 @@ def handle_alter_share_group_offsets(
             )
         return {"throttle_time": 0, **NO_ERROR, "responses": responses}
 
+    if request.group_id and not allowed:  # the group is not asked, whether it is there or not
+        return body(AlterShareGroupOffsetsResult(topics={}))
     return ask_group(services, context, request.group_id, call, body)
 
 

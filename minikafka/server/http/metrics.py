@@ -479,6 +479,7 @@ class GroupFigures:
         yield Sample(names.GROUPS, self.groups)
         for state, series in names.GROUPS_BY_STATE.items():
             yield Sample(series, states["classic", state.lower()])
+        for state in names.GROUPS_BY_STATE:
             yield Sample(names.CLASSIC_GROUP_COUNT, states["classic", state.lower()], (state,))
         for protocol in ("classic", "consumer", "share"):
             yield Sample(names.GROUP_COUNT, protocols[protocol], (protocol,))

@@ -26,8 +26,8 @@ public class ShareConsume {
                 int accepted = 0;
                 for (ConsumerRecord<String, String> record : records) {
                     System.out.println(record.partition() + " " + record.offset() + " "
-                        + record.deliveryCount().orElse((short) -1) + " " + record.value());
-                    if (record.value().startsWith("release") && record.deliveryCount().orElse((short) 0) == 1) {
+                        + deliveryCount(record) + " " + record.value());
+                    if (record.value().startsWith("release") && deliveryCount(record) == 1) {
                         consumer.acknowledge(record, AcknowledgeType.RELEASE);
                     } else if (record.value().startsWith("reject")) {
                         consumer.acknowledge(record, AcknowledgeType.REJECT);
@@ -43,5 +43,11 @@ public class ShareConsume {
                 if (accepted > 0) System.out.println("acknowledged " + accepted);
             }
         }
+    }
+
+    /** By name, because clients of 3.9, which this is compiled with as well, do not have it. */
+    private static int deliveryCount(ConsumerRecord<String, String> record) throws ReflectiveOperationException {
+        Object count = ConsumerRecord.class.getMethod("deliveryCount").invoke(record);
+        return ((Optional<Short>) count).orElse((short) -1);
     }
 }

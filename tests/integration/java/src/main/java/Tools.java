@@ -31,9 +31,17 @@ public final class Tools {
         }
     }
 
-    /** By name: clients of 4.4, with which this is compiled too, have the class in another package. */
+    /** By name: 4.4 has the class in another package. */
+    private static Class<?> exitClass() throws ClassNotFoundException {
+        try {
+            return Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        } catch (ClassNotFoundException older) {
+            return Class.forName("org.apache.kafka.common.utils.Exit");
+        }
+    }
+
     private static void raiseInsteadOfExit(String setter) throws ReflectiveOperationException {
-        Class<?> exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        Class<?> exit = exitClass();
         Class<?> procedure = Class.forName(exit.getName() + "$Procedure");
         InvocationHandler raise = (self, method, statusAndMessage) -> {
             if (statusAndMessage[1] != null)
