@@ -422,7 +422,7 @@ class SharePartition:
     # The start of the log
 
     def move_start(self, log_start_offset: int) -> None:
-        """Records below were deleted from the log, whoever holds them. Nothing, when that is known."""
+        """Records below were deleted from the log, held by a member or not. Nothing, when that is known."""
         if log_start_offset <= self.start_offset:
             return
         self.start_offset = log_start_offset

@@ -402,7 +402,7 @@ _Place = tuple[UUID, int]
 
 
 def assign_simple(spec: GroupSpec, is_assignable: Callable[[UUID, int], bool]) -> dict[str, TopicPartitions]:
-    """See the module header. A partition that is not assignable is nobody's target; where there are more
+    """See the module header. A partition that is not assignable is no member's target; where there are more
     members than partitions, several share one."""
     builder = AssignmentBuilder(spec)
     places = {
