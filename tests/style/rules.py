@@ -11,7 +11,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-CORE_PACKAGES = ("protocol", "log", "purgatory", "replication", "controller", "coordinator", "metrics")
+CORE_PACKAGES = (
+    "protocol", "log", "purgatory", "replication", "controller", "coordinator", "share", "metrics"
+)  # fmt: skip
 SHELL_PACKAGES = ("server", "network", "coordination", "testing")
 MODULE_LINES_MAX = 1_000
 FUNCTION_LINES_MAX = 70
