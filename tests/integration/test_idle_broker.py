@@ -8,6 +8,7 @@ soon after the start all the same: an upgrade may replace their files while it r
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,6 +54,13 @@ OF_SECURITY = (
     "minikafka.server.security.delegation_tokens",
 )
 """Ours that a broker without TLS, SASL and an authorizer never uses: together close to a megabyte."""
+AFTER_THE_START = (
+    "minikafka.coordinator.group.shard",
+    "minikafka.protocol.internal.group_record_codec",
+    "minikafka.protocol.internal.transaction_record_codec",
+    "minikafka.security.sasl.scram",
+    "prometheus_client",
+)
 PACKAGE = Path(minikafka.__file__).parent
 DEFERRED = re.compile(r'deferred\("(minikafka\.[a-z_.]+)"\)')
 
@@ -84,3 +92,13 @@ def loaded_by(broker: BrokerProcess) -> set[str]:
 
 def test_what_is_put_off_exists() -> None:
     assert [name for name in PUT_OFF + OF_SECURITY if find_spec(name) is None] == []
+
+
+def test_the_first_answer_does_not_wait_for_what_a_start_does_not_need() -> None:
+    """Each was loaded at the start once, because two modules had become one."""
+    start = "import sys, minikafka.cli.broker, minikafka.server.broker, minikafka.server.http.pages"
+    then = "print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"{start}; {then}"], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert sorted(set(loaded).intersection(AFTER_THE_START)) == []

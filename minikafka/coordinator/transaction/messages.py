@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -31,8 +31,10 @@ from minikafka.coordinator.effects import Park as Park
 from minikafka.coordinator.effects import Ticket as Ticket
 from minikafka.coordinator.effects import coordinator_error as coordinator_error
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.transaction_record_codec import TransactionRecord
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+if TYPE_CHECKING:  # with it come the schemas of two internal topics, which a start does not need
+    from minikafka.protocol.internal.transaction_record_codec import TransactionRecord  # noqa: F401 quoted below
 
 TRANSACTION_VERSION_1: Final = 0
 """``client_transaction_version`` of clients that speak the first version of the protocol: AddPartitionsToTxn
@@ -124,7 +126,7 @@ class ListedTransaction(msgspec.Struct, frozen=True):
     state: str
 
 
-class Append(effects.Append[TransactionRecord, "Effect"]):
+class Append(effects.Append["TransactionRecord", "Effect"]):
     """Records of transactional ids; see there."""
 
     __slots__ = ()

@@ -198,14 +198,22 @@ from deltas that grow by a byte."""
 
 _OFFSETS_END: Final = {1: 1 << 6, 2: 1 << 13, 3: COUNT_MAX}
 """By the size of an offset delta: the first that needs more."""
+
+
+def _offset_column(size: int, place: int) -> bytes:
+    """The byte at ``place`` of the offset delta of record 0, 1, 2 …, as a zigzag varint of ``size`` bytes."""
+    end = _OFFSETS_END[size]
+    continued = 0x80 if place < size - 1 else 0
+    if place == 0:  # zigzag doubles
+        return (bytes(range(continued, continued + 128, 2)) * -(-end // 64))[:end]
+    run = 1 << 7 * place - 1  # deltas in a row that share the byte
+    values = (value & 0x7F | continued for value in range(-(-end // run)))
+    return b"".join(bytes([value]) * run for value in values)[:end]
+
+
 _OFFSET_COLUMNS: Final = {
-    size: tuple(
-        bytes(2 * delta >> 7 * place & 0x7F | (0x80 if place < size - 1 else 0) for delta in range(end))
-        for place in range(size)
-    )
-    for size, end in _OFFSETS_END.items()
+    size: tuple(_offset_column(size, place) for place in range(size)) for size in _OFFSETS_END
 }
-"""The bytes of the offset delta of record n, as a zigzag varint of that size."""
 
 _DOUBLED: Final = bytes(2 * value & 0xFF for value in range(256))
 _CONTINUED: Final = bytes(range(0x80, 0x100))

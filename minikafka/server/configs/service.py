@@ -46,7 +46,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -91,15 +91,21 @@ from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
 from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings
+from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import AUDIT_LOGGER
-from minikafka.security.sasl.scram import ScramCredential, encode_credential
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.store import Alter, ConfigStore, StoredPasswords, unknown_topic
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.security.scram_credentials import ScramCredentials
 from minikafka.types import BrokerId
+
+if TYPE_CHECKING:
+    from minikafka.security.sasl import scram
+    from minikafka.security.sasl.scram import ScramCredential
+else:
+    scram = deferred("minikafka.security.sasl.scram")
 
 ROOT = "root"
 _PACKAGE = "minikafka"
@@ -310,7 +316,7 @@ async def alter_scram_credentials(
         texts = dict(current)
         for mechanism, credential in changes.items():
             if credential is not None:
-                texts[mechanism] = encode_credential(credential)
+                texts[mechanism] = scram.encode_credential(credential)
             elif texts.pop(mechanism, None) is None:
                 raise missing_credential()
         return texts

@@ -4,32 +4,21 @@
 by a controller what to lead and follow, and all its log directories online. Who is not ready says why, a line
 for each reason, with the status 503. Both are open: where a token or a password is wanted, who has none gets
 the status and nothing else.
-
-The broker's series as prometheus-client wants them, in chunks that are small enough for the event loop.
-
-The page ``/metrics`` gives others their turn between two chunks; the text of a family that came in several
-has one head. This module imports prometheus-client, which takes a moment, so it is itself imported when it
-is first needed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
-
-from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import is_loopback
 from minikafka.deferred import deferred
 from minikafka.errors import StartError
-from minikafka.metrics.names import SCRAPE_SECONDS, SCRAPE_SLICE_SECONDS
-from minikafka.metrics.series import Sample, SeriesType, Source
+from minikafka.metrics.series import Source
 from minikafka.network.addresses import format_address
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.http.access import AllowedHosts, Credentials
@@ -41,99 +30,12 @@ from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 
 if TYPE_CHECKING:
-    from minikafka.server.http import metrics, status
+    from minikafka.server.http import exposition, metrics, status
     from minikafka.server.http.access import HttpTls
 else:
+    exposition = deferred("minikafka.server.http.exposition")
     metrics = deferred("minikafka.server.http.metrics")
     status = deferred("minikafka.server.http.status")
-
-CHUNK_SAMPLES = 250
-"""About 2 ms."""
-CHUNK_BYTES = 64 * 1024
-"""Of labels: names of topics are short, those of groups may have 32 KB each."""
-
-
-class BrokerCollector:
-    """Reads all sources when it is asked. A large family comes as several in a row with the same name."""
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
-
-    def collect(self) -> Iterator[Metric | None]:
-        """None where a source has had its slice and has nothing to show yet."""
-        for source in self._sources:
-            chunk: Metric | None = None
-            chunk_bytes = 0
-            for sample in source():
-                if sample is None:
-                    yield None
-                    continue
-                series = sample.series
-                is_full = chunk is not None and (
-                    len(chunk.samples) == CHUNK_SAMPLES or chunk_bytes >= CHUNK_BYTES
-                )
-                if chunk is None or is_full or chunk.name != series.name:
-                    if chunk is not None:
-                        yield chunk
-                    chunk, chunk_bytes = Metric(series.name, series.help, series.type.value), 0
-                _add(chunk, sample)
-                chunk_bytes += sum(map(len, sample.labels))
-            if chunk is not None:
-                yield chunk
-        for collector in (PROCESS_COLLECTOR, GC_COLLECTOR, PLATFORM_COLLECTOR):
-            yield from collector.collect()
-
-
-def _add(chunk: Metric, sample: Sample) -> None:
-    series = sample.series
-    suffix = "_total" if series.type is SeriesType.COUNTER else sample.suffix
-    labels = dict(zip(series.labels, sample.labels, strict=False))
-    chunk.add_sample(series.name + suffix, labels, float(sample.value))
-
-
-class _Chunk(Collector):
-    """A registry of one chunk."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterator[Metric]:
-        yield self._metric
-
-
-class Exposition:
-    """The text of one scrape, chunk by chunk; remembers how long the last one took."""
-
-    def __init__(self, sources: list[Source], now_ns: Callable[[], int]) -> None:
-        """``sources`` may grow later."""
-        sources.append(self.of_scrapes)
-        self._collector = BrokerCollector(sources)
-        self._now_ns = now_ns
-        self._seconds = 0.0
-        self._slice_seconds_max = 0.0
-
-    def texts(self) -> Iterator[bytes]:
-        """Each chunk in the text format, empty ones too. Between two of them others may have their turn."""
-        began_ns = slice_ns = self._now_ns()
-        longest_ns, name = 0, ""
-        for chunk in self._collector.collect():
-            text = b""
-            if chunk is not None:
-                text = generate_latest(_Chunk(chunk))
-                if chunk.name == name:
-                    text = text.split(b"\n", 2)[2]  # HELP and TYPE stand before the family's first chunk
-                name = chunk.name
-            longest_ns = max(longest_ns, self._now_ns() - slice_ns)
-            yield text
-            slice_ns = self._now_ns()
-        self._seconds = (slice_ns - began_ns) / 1_000_000_000
-        self._slice_seconds_max = longest_ns / 1_000_000_000
-
-    def of_scrapes(self) -> Iterator[Sample]:
-        """The source that says how long the scrape before took."""
-        yield Sample(SCRAPE_SECONDS, self._seconds)
-        yield Sample(SCRAPE_SLICE_SECONDS, self._slice_seconds_max)
-
 
 logger = logging.getLogger(__name__)
 
@@ -306,7 +208,7 @@ class MetricsPage:
     def __init__(self, figures: Callable[[], ScrapeFigures], clock: Clock) -> None:
         self._figures = figures
         self._clock = clock
-        self._loaded: tuple[ScrapeFigures, Exposition] | None = None
+        self._loaded: tuple[ScrapeFigures, exposition.Exposition] | None = None
         self._scraping = asyncio.Lock()
         self._begun = 0
         self._last: list[bytes] = []
@@ -333,17 +235,17 @@ class MetricsPage:
         number = self._begun
         if self._loaded is None:
             self._loaded = await asyncio.to_thread(self._load)
-        figures, exposition = self._loaded
+        figures, scraped = self._loaded
         for read in figures.reads:
             await read()
         time_slice = TimeSlice()
         texts = []
-        for text in exposition.texts():
+        for text in scraped.texts():
             texts.append(text)
             await time_slice.give_way()
         return number, texts
 
-    def _load(self) -> tuple[ScrapeFigures, Exposition]:
+    def _load(self) -> tuple[ScrapeFigures, exposition.Exposition]:
         """Off the loop, because of the imports: 80 ms, most of them prometheus-client's."""
         figures = self._figures()
-        return figures, Exposition(figures.sources, self._clock.monotonic_ns)
+        return figures, exposition.Exposition(figures.sources, self._clock.monotonic_ns)

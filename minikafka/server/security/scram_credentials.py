@@ -9,8 +9,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from minikafka.security.sasl.scram import HASHES, ITERATIONS_MIN, ScramCredential, decode_credential
+from minikafka.deferred import deferred
+
+if TYPE_CHECKING:
+    from minikafka.security.sasl import scram
+    from minikafka.security.sasl.scram import ScramCredential
+else:
+    scram = deferred("minikafka.security.sasl.scram")
 
 logger = logging.getLogger(__name__)
 
@@ -49,18 +56,18 @@ class ScramCredentials:
                 for each in self._users.values()
                 if mechanism in each
             )
-            found = counts.most_common(1)[0][0] if counts else (SALT_BYTES, ITERATIONS_MIN)
+            found = counts.most_common(1)[0][0] if counts else (SALT_BYTES, scram.ITERATIONS_MIN)
             self._usual[mechanism] = found
         return found
 
     def read(self, user: str, properties: Mapping[str, str]) -> None:
         """This is in the user's node now."""
         credentials = {}
-        for mechanism in HASHES:
+        for mechanism in scram.HASHES:
             if mechanism not in properties:
                 continue
             try:
-                credentials[mechanism] = decode_credential(mechanism, properties[mechanism])
+                credentials[mechanism] = scram.decode_credential(mechanism, properties[mechanism])
             except ValueError as error:
                 logger.error("%s of user %s cannot be used and is ignored: %s", mechanism, user, error)
         if credentials == self._users.get(user, {}):

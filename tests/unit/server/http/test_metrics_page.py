@@ -18,7 +18,8 @@ from minikafka.config.topic import ALL
 from minikafka.metrics.names import ALL_SERIES, CONTROLLER_EVENTS, PURGATORY_SIZE
 from minikafka.metrics.series import Sample, Series, SeriesType
 from minikafka.server.http import metrics
-from minikafka.server.http.pages import CHUNK_SAMPLES, METRICS_CONTENT_TYPE, Exposition, reasons_not_ready
+from minikafka.server.http.exposition import CHUNK_SAMPLES, Exposition
+from minikafka.server.http.pages import METRICS_CONTENT_TYPE, reasons_not_ready
 from minikafka.server.replica.replica_fetchers import FetcherStats, LeaderEndpoint
 from minikafka.server.runtime import work_scheduler
 from minikafka.server.storage.maintenance import DiskWriter
