@@ -23,12 +23,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import shutil
 import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from minikafka.deferred import deferred
+from minikafka.deferred import deferred, shutil
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:

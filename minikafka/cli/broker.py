@@ -25,11 +25,10 @@ import fcntl
 import gc
 import logging
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -41,9 +40,9 @@ from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, names_of_o
 from minikafka.config.definition import format_value
 from minikafka.config.listeners import Listener
 from minikafka.config.loader import Loaded, Setting, UnknownProperty, configured, load, parse_setting
+from minikafka.deferred import shutil, tempfile
 from minikafka.errors import ConfigError, StartError
 from minikafka.network.addresses import format_address
-from minikafka.server.broker import Broker
 from minikafka.server.runtime.process import FullCollections, keep_freed_memory, raise_limit
 from minikafka.system_clock import SystemClock
 
@@ -209,6 +208,8 @@ async def _serve(
     usual_http_port: int | None,
     secure: SecureSetup | None,
 ) -> int:
+    from minikafka.server.broker import Broker  # see ``_run``
+
     stopped = _stop_on_signals(temporary_directory)
     first_users = () if secure is None else secure.first_users
     broker = Broker(config, usual_http_port=usual_http_port, first_users=first_users)
@@ -360,10 +361,22 @@ metrics are usually found, and brokers on one machine have one each."""
 OFF = "off"
 DEFAULT_PORT = 9092
 
+_WIDTH = 78
 _EPILOG = """\
 Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
 log.segment.bytes), the file, and defaults, in this order. --properties lists them all.
 """
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal. Argparse asks for that when an option is declared: 2 ms of a start."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_WIDTH)
+
+    def format_help(self) -> str:
+        self._width = shutil.get_terminal_size().columns - 2
+        return super().format_help()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -372,7 +385,7 @@ def parser() -> argparse.ArgumentParser:
         prog="minikafka-broker",
         description="A Kafka-compatible broker. By default on localhost:9092, data in ./minikafka-data.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     options.add_argument(
@@ -565,10 +578,10 @@ def properties_text() -> str:
 def _run(
     loaded: Loaded, *, with_http: bool, temporary_directory: str | None, secure: SecureSetup | None
 ) -> int:
-    # What is imported is kept. Looking for garbage in it finds next to none: 60 times meanwhile 10 ms, once
-    # at the end, if it were not frozen, 20 ms.
+    # Here most of what a broker consists of is imported, and kept. Looking for garbage in it finds next to
+    # none: 60 times meanwhile 10 ms, once at the end, if it were not frozen, 20 ms.
     gc.disable()
-    from minikafka.cli.broker import run_broker
+    import_module("minikafka.server.broker")
     from minikafka.cli.logs import configure_logging
 
     gc.freeze()

@@ -20,7 +20,8 @@ of which ``ONLY=tls,logins`` picks some:
 ``open``
     A broker without security, beside that of the tree ``BASELINE=/path``, such as a worktree of an earlier
     commit: requests a second, the time of a start, resident memory 10 s later. Asked: as fast, as soon, as
-    small. Left out without ``BASELINE``.
+    small. Both in the environment of this process: packages of others that differ are none of a broker's
+    doing. Left out without ``BASELINE``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.benchmarks.broker import COMMAND, NO_HTTP, ROOT, cpu_seconds, resident_mb
+from tests.benchmarks.broker import NO_HTTP, ROOT, cpu_seconds, resident_mb
 from tests.benchmarks.logins import log_in
 from tests.benchmarks.paired_produce import WORKLOADS, Load, in_turns, median_interval
 from tests.benchmarks.secured_brokers import PASSWORD, USER, ApacheKafka, SecuredBroker, running
@@ -242,8 +243,11 @@ def open_broker(quick: bool) -> Iterator[Row]:
     if not baseline:
         print("security: without BASELINE=/path/to/other/tree the part 'open' is left out", file=sys.stderr)
         return
-    theirs = str(Path(baseline).resolve() / "bin" / "minikafka-broker")
-    commands = {"ours": [*COMMAND, NO_HTTP], "theirs": [theirs, NO_HTTP]}
+    trees = {"ours": ROOT, "theirs": Path(baseline).resolve()}
+    commands = {
+        side: ["env", f"PYTHONPATH={tree}", sys.executable, "-P", "-m", "minikafka.cli.broker", NO_HTTP]
+        for side, tree in trees.items()
+    }
     yield from beside_baseline(commands, quick=quick)
     yield starts(commands, 3 if quick else STARTS)
     yield memory(commands, 1 if quick else IDLE_ROUNDS)

@@ -15,7 +15,7 @@ from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation
 from minikafka.security.sasl.scram import HASHES, ITERATIONS_MIN, ScramCredential, credential_of
 from minikafka.server.apis.shared.authorization import require_on_cluster
-from minikafka.server.configs.service import missing_credential
+from minikafka.server.configs.scram import missing_credential
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.security.scram_credentials import ScramCredentials

@@ -25,7 +25,7 @@ from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.coordinator.group_service import GroupService
-from minikafka.server.coordinator.hosted_shard import load_time_sensor
+from minikafka.server.coordinator.service import load_time_sensor
 from minikafka.server.coordinator.share_persister import StatePersister
 from minikafka.server.coordinator.share_service import ShareService
 from minikafka.server.coordinator.topic import (

@@ -34,39 +34,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics.names import LOAD_TIME_AVG, LOAD_TIME_MAX
-from minikafka.metrics.registry import MetricName, Metrics, Sensor
-from minikafka.metrics.series import Sample, Series
-from minikafka.metrics.stats import Avg, Max, WindowConfig
 from minikafka.purgatory.purgatory import DelayedOperation, DelayedOperationPurgatory
 from minikafka.server.coordinator.topic import CoordinatorLog
 from minikafka.server.replica.delayed_operations import Settled
 from minikafka.types import Offset
-
-
-def load_time_sensor(metrics: Metrics, group: str, *, now_ms: int) -> Sensor:
-    """Of milliseconds, each load's from when its leadership was known here. ``group``: of the metrics."""
-    sensor = metrics.sensor(f"{group}-PartitionLoadTime", now_ms=now_ms)
-    windows = WindowConfig()
-    sensor.add(MetricName(LOAD_TIME_MAX, group), Max(windows))
-    sensor.add(MetricName(LOAD_TIME_AVG, group), Avg(windows))
-    return sensor
-
-
-def load_time_samples(
-    metrics: Metrics, group: str, series: Mapping[str, Series], *, now_ms: int
-) -> Iterator[Sample]:
-    """Those two. ``series`` by the metric's name."""
-    for name, shown in series.items():
-        yield Sample(shown, metrics.metrics[MetricName(name, group)].measure(now_ms))
-
 
 Operation = Hashable
 """The name of what waits; the coordinator's ``effects`` say which there are."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -34,7 +34,10 @@ from minikafka.clock import Clock
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
-from minikafka.metrics.registry import Sensor
+from minikafka.metrics.names import LOAD_TIME_AVG, LOAD_TIME_MAX
+from minikafka.metrics.registry import MetricName, Metrics, Sensor
+from minikafka.metrics.series import Sample, Series
+from minikafka.metrics.stats import Avg, Max, WindowConfig
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.protocol.records.records import ControlRecordType, iterate_records, read_end_transaction_marker
@@ -59,6 +62,23 @@ if TYPE_CHECKING:
     from minikafka.server.replica.partition import Partition
 else:
     hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
+
+
+def load_time_sensor(metrics: Metrics, group: str, *, now_ms: int) -> Sensor:
+    """Of milliseconds, each load's from when its leadership was known here. ``group``: of the metrics."""
+    sensor = metrics.sensor(f"{group}-PartitionLoadTime", now_ms=now_ms)
+    windows = WindowConfig()
+    sensor.add(MetricName(LOAD_TIME_MAX, group), Max(windows))
+    sensor.add(MetricName(LOAD_TIME_AVG, group), Avg(windows))
+    return sensor
+
+
+def load_time_samples(
+    metrics: Metrics, group: str, series: Mapping[str, Series], *, now_ms: int
+) -> Iterator[Sample]:
+    """Those two. ``series`` by the metric's name."""
+    for name, shown in series.items():
+        yield Sample(shown, metrics.metrics[MetricName(name, group)].measure(now_ms))
 
 
 class Loaded(NamedTuple):

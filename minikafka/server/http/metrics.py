@@ -69,7 +69,8 @@ from minikafka.network.limits import ConnectionCounts
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.apis.shared.leader_offsets import ask_leader
 from minikafka.server.cluster.metadata_cache import PartitionMetadata
-from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState, load_time_samples
+from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState
+from minikafka.server.coordinator.service import load_time_samples
 from minikafka.server.replica.partition import Partition
 from minikafka.server.runtime.event_loop import LoopLag
 from minikafka.server.runtime.work_scheduler import TimeSlice

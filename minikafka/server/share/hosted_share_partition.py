@@ -25,7 +25,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.coordinator.group.environment import ShareGroupSettings
 from minikafka.coordinator.share.messages import (
@@ -35,6 +35,7 @@ from minikafka.coordinator.share.messages import (
     TopicIdPartition,
     WriteShareState,
 )
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.purgatory.timing_wheel import Timer, TimerTask
@@ -42,8 +43,13 @@ from minikafka.server.replica.partition import LATEST_TIMESTAMP, OffsetAndEpoch,
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.share.share_partition import AcknowledgeType, ShareLimits, SharePartition, Transition
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.share import share_partition
+    from minikafka.share.share_partition import AcknowledgeType, ShareLimits, SharePartition, Transition
+else:
+    share_partition = deferred("minikafka.share.share_partition")
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +220,7 @@ class HostedSharePartition:
                 raise error
         partition = self.partition()
         if self._state is _State.LOADING:
-            self._shared = SharePartition(start_offset, state.batches, _limits(self.settings))
+            self._shared = share_partition.SharePartition(start_offset, state.batches, _limits(self.settings))
             self._shared.move_start(partition.log.log_start_offset)
             self._state = _State.ACTIVE
 
@@ -358,7 +364,7 @@ class _LockTimer(TimerTask):
 
 
 def _limits(settings: ShareGroupSettings) -> ShareLimits:
-    return ShareLimits(
+    return share_partition.ShareLimits(
         settings.delivery_count_limit, settings.partition_max_record_locks, settings.record_lock_duration_ms
     )
 

@@ -10,20 +10,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from minikafka.coordinator.group.environment import ShareGroupSettings
 from minikafka.coordinator.share.messages import TopicIdPartition
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Connection
-from minikafka.server.share.delayed_share_fetch import ShareFetch, ShareFetchParams, ShareRead
 from minikafka.server.share.hosted_share_partition import (
     HostedSharePartition,
     ShareKey,
     ShareParts,
 )
-from minikafka.share.share_partition import AcknowledgementBatch
 from minikafka.share.share_session import SessionKey, ShareSession, ShareSessionCache
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server.share import delayed_share_fetch
+    from minikafka.server.share.delayed_share_fetch import ShareFetchParams, ShareRead
+    from minikafka.share.share_partition import AcknowledgementBatch
+else:
+    delayed_share_fetch = deferred("minikafka.server.share.delayed_share_fetch")
 
 
 class SharePartitionManager:
@@ -123,7 +130,7 @@ class SharePartitionManager:
                 answers[at] = error
         if answers or not hosted:
             params = params._replace(max_wait_ms=0)
-        fetch = ShareFetch(
+        fetch = delayed_share_fetch.ShareFetch(
             params, hosted, replicas=self._replicas, log_io=self._parts.log_io, changed=self._changed
         )
         for read in await fetch.run():

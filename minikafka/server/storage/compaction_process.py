@@ -16,15 +16,21 @@ import sys
 import traceback
 from queue import SimpleQueue
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from minikafka.clock import Clock
+from minikafka.deferred import deferred
 from minikafka.errors import KafkaError
 from minikafka.files import Files, OsFiles
-from minikafka.log.compaction.cleaner import Compaction
 from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
 from minikafka.system_clock import SystemClock
+
+if TYPE_CHECKING:
+    from minikafka.log.compaction import cleaner
+else:
+    cleaner = deferred("minikafka.log.compaction.cleaner")
 
 
 class Pace:
@@ -71,7 +77,7 @@ def carry_out(request: Request, files: Files) -> Answer:
     pace = Pace(request.bytes_per_second, SystemClock())
     never = Event()
     try:
-        compaction = Compaction(request.job, files)
+        compaction = cleaner.Compaction(request.job, files)
         for size_bytes in compaction.steps():
             pause_ms = pace.pause_ms(size_bytes)
             if pause_ms:

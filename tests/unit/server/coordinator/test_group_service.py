@@ -14,7 +14,8 @@ from minikafka.coordinator.group.messages import Answer, Effects
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics import names
 from minikafka.metrics.names import GROUP_METRICS
-from minikafka.server.coordinator.hosted_shard import ShardState, load_time_samples
+from minikafka.server.coordinator.hosted_shard import ShardState
+from minikafka.server.coordinator.service import load_time_samples
 from minikafka.server.runtime.java_hash import java_abs, string_hash, to_int
 from minikafka.types import TopicPartition
 from tests.unit.server.groups import AT, Asked, Coordinator, NotedAppend, committed
