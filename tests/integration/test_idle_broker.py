@@ -42,7 +42,7 @@ tell()
 sys.exit(status)
 """
 
-PUT_OFF = ("aiokafka", "crc32c", "cryptography", "joserfc", "kazoo", "re2", "rich")
+PUT_OFF = ("aiokafka", "crc32c", "cryptography", "joserfc", "kazoo", "prometheus_client", "re2", "rich")
 """Packages of others, each of some megabytes."""
 OF_SECURITY = (
     "minikafka.network.tls_acceptor",
