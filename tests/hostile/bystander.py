@@ -91,7 +91,7 @@ def main(bootstrap: str, topic: str) -> None:
 
     started = time.perf_counter()
     sent = 0
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    while not sent or not select.select([sys.stdin], [], [], 0)[0]:  # an attack may be over before it begins
         due = started + sent / RECORDS_PER_SECOND
         wait = due - time.perf_counter()
         if wait > 0:
