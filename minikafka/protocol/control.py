@@ -1,11 +1,10 @@
 """How a controller and its brokers talk: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown.
 
 Kafka: ``LeaderAndIsrRequest`` and its siblings as of 3.9, the last release that has them. Field names are
-Kafka's.
+Kafka's. Their bytes, Kafka's and this project's own, are ``wire.control_bodies``' matter.
 
-Where it differs: the bodies are MessagePack, because kio has no schema of what Kafka 4 retired; there is one
-version, because all brokers of a cluster run one minikafka; topic ids stand beside topic names everywhere.
-They never appear in ApiVersions.
+Where it differs: topic ids stand beside topic names everywhere; partitions and brokers have a few fields
+more. The requests never appear in ApiVersions.
 
 Each request carries the controller's epoch, by which a broker knows a deposed controller
 (STALE_CONTROLLER_EPOCH), and the epoch of the broker it is meant for, by which a request to its earlier
@@ -44,6 +43,9 @@ LEADER_DURING_DELETE = BrokerId(-2)
 EPOCH_DURING_DELETE = LeaderEpoch(-2)
 """``LeaderAndIsr.EpochDuringDelete``: in StopReplica, whatever epoch the broker knows."""
 
+UNNAMED_LISTENER = ""
+"""Kafka's LeaderAndIsr has one address of each leader: that of the listener which brokers use, nameless."""
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -80,6 +82,8 @@ class LiveBroker(msgspec.Struct, frozen=True, array_like=True):
     """False: its last stop was not clean, so its logs may have lost their ends (KIP-966)."""
     http: tuple[str, Port] | None = None
     """Host and port of its pages; None: it has none."""
+    is_kafka: bool = False
+    """It takes the requests of ``protocol.control`` as Apache Kafka has them."""
 
     def endpoint(self, listener_name: str) -> ListenerEndpoint | None:
         """None when the broker does not have the listener."""
@@ -140,6 +144,8 @@ class LeaderAndIsrRequest(msgspec.Struct, frozen=True, array_like=True):
 class LeaderAndIsrResponse(msgspec.Struct, frozen=True, array_like=True):
     error_code: Code
     partitions: tuple[PartitionError, ...] = ()
+    topic_ids: tuple[tuple[TopicName, UUID], ...] = ()
+    """Of the topics in ``partitions``: Kafka's response has these instead of names."""
 
 
 class StopReplicaPartition(msgspec.Struct, frozen=True, array_like=True):

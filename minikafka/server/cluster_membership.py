@@ -84,13 +84,15 @@ def open_sender(services: Services, broker: LiveBroker, controller_epoch: int) -
     """How the controller of ``controller_epoch`` reaches ``broker``."""
     if broker.node_id == services.node_id:
         return OwnBroker(services)
-    endpoint = broker.endpoint(services.config.inter_broker_listener())
+    listener = services.config.inter_broker_listener()
+    endpoint = broker.endpoint(listener)
     return RemoteBroker(
         None if endpoint is None else (endpoint.host, endpoint.port),
         name=f"broker {broker.node_id}",
         client_id=f"controller-{services.node_id}-epoch-{controller_epoch}",
         timeout_ms=services.config.controller_socket_timeout_ms,
         connect=services.connect,
+        kafka_listener=listener if broker.is_kafka else None,
     )
 
 

@@ -224,18 +224,19 @@ ADVERTISED: Final[dict[ApiKey, VersionRange]] = dict(sorted(ANSWERED.items())) |
 subscription."""
 
 BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
-    key: VersionRange(0, 0)
-    for key in (
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-    )
+    ApiKey.LEADER_AND_ISR: VersionRange(0, 7),
+    ApiKey.STOP_REPLICA: VersionRange(0, 4),
+    ApiKey.UPDATE_METADATA: VersionRange(0, 8),
+    ApiKey.CONTROLLED_SHUTDOWN: VersionRange(0, 3),
 }
 """Served too, and never advertised: Kafka retired these keys with ZooKeeper, and so clients do not know them.
-Their bodies are in ``protocol.control``."""
+Values of ``protocol.control``; their bytes: ``control_bodies``. Version 0 is this project's own."""
 
 FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
+    ApiKey.LEADER_AND_ISR: 4,
+    ApiKey.STOP_REPLICA: 2,
+    ApiKey.UPDATE_METADATA: 6,
+    ApiKey.CONTROLLED_SHUTDOWN: 3,
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,
     ApiKey.LIST_OFFSETS: 6,

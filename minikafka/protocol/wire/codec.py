@@ -155,11 +155,12 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Steps[Any]:
             return (yield from produce_request.read_produce_request(view, header.body_start, api_version))
         except MALFORMED as error:
             raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
-    if api_key in BETWEEN_BROKERS:
-        return bodies.decode_body(api_key, "request", view[header.body_start :])
+    if api_key in BETWEEN_BROKERS and api_version == bodies.OWN_VERSION:
+        return bodies.decode_own(api_key, "request", view[header.body_start :])
     budget = [_ELEMENTS_MAX.get(api_key, REQUEST_ELEMENTS_MAX)]
     read = _reader(api_key, api_version, "request")
-    return (yield from _read(read, view, header.body_start, budget, api_key, api_version))
+    request = yield from _read(read, view, header.body_start, budget, api_key, api_version)
+    return bodies.from_kafka(api_key, "request", request) if api_key in BETWEEN_BROKERS else request
 
 
 def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: AnyBody) -> Steps[bytes]:
@@ -169,8 +170,10 @@ def encode_response(*, api_key: int, api_version: int, correlation_id: int, body
         InvariantError: a field that no version has, a required one left out, a value that does not fit.
     """
     if isinstance(body, msgspec.Struct):
-        data = bodies.encode_body(body)
-        return _RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data
+        if api_version == bodies.OWN_VERSION:
+            data = bodies.encode_own(body)
+            return _RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data
+        body = bodies.to_kafka(body)
     write, header_flexible = _writer(api_key, api_version, "response")
     out = bytearray(_RESPONSE_PREFIX.size)
     if header_flexible:
@@ -195,9 +198,11 @@ def encode_request(
         data = client_id.encode()
         out += _CLIENT_ID_LENGTH.pack(len(data))
         out += data
-    if isinstance(body, msgspec.Struct):
-        out += bodies.encode_body(body)
+    if isinstance(body, msgspec.Struct) and api_version == bodies.OWN_VERSION:
+        out += bodies.encode_own(body)
     else:
+        if isinstance(body, msgspec.Struct):
+            body = bodies.to_kafka(body)
         write, header_flexible = _writer(api_key, api_version, "request")
         if header_flexible:
             out.append(0)
@@ -217,14 +222,17 @@ def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[i
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view)
         position = _CORRELATION_ID.size
-        if api_key in BETWEEN_BROKERS:
-            return correlation_id, bodies.decode_body(api_key, "response", view[position:])
+        if api_key in BETWEEN_BROKERS and api_version == bodies.OWN_VERSION:
+            return correlation_id, bodies.decode_own(api_key, "response", view[position:])
         if message_schema(api_key, api_version, "response").header_flexible:
             position = skip_tagged_fields(view, position)
     except MALFORMED as error:
         raise PeerProtocolError(f"a malformed response header: {error}") from error
     read = _reader(api_key, api_version, "response")
-    return correlation_id, finish(_read(read, view, position, [ELEMENTS_MAX], api_key, api_version))
+    response = finish(_read(read, view, position, [ELEMENTS_MAX], api_key, api_version))
+    if api_key in BETWEEN_BROKERS:
+        response = bodies.from_kafka(api_key, "response", response)
+    return correlation_id, response
 
 
 def field(entity: Any, name: str, default: Any) -> Any:

@@ -30,6 +30,9 @@ from minikafka.server.services import Services
 
 logger = logging.getLogger(__name__)
 
+UNKNOWN_BROKER_EPOCH = -1
+"""``AbstractControlRequest.UNKNOWN_BROKER_EPOCH``: of a controller that knows of no epochs."""
+
 
 def check_peer(services: Services, context: RequestContext | None) -> int:
     """CLUSTER_AUTHORIZATION_FAILED for who is no broker, that is, has not CLUSTER_ACTION, else 0 (KafkaApis
@@ -46,7 +49,7 @@ def check_broker_epoch(services: Services, broker_epoch: int, api: str, controll
     A larger epoch is fine: the controller has seen a registration whose epoch this broker has not heard of
     yet (``KafkaApis.isBrokerEpochStale``).
     """
-    if broker_epoch >= services.broker_epoch:
+    if broker_epoch >= services.broker_epoch or broker_epoch == UNKNOWN_BROKER_EPOCH:
         return ErrorCode.NONE
     logger.info(
         "%s of controller %d is for broker epoch %d, this is %d",

@@ -29,11 +29,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from minikafka.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.control import (
@@ -47,9 +48,14 @@ from minikafka.protocol.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import BETWEEN_BROKERS, ApiKey
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.protocol.wire import control_bodies
+else:
+    control_bodies = deferred("minikafka.protocol.wire.control_bodies")
 
 
 def without_superseded(queue: deque[ControlRequest]) -> None:
@@ -128,7 +134,7 @@ class Send(Protocol):
 
 
 class RemoteBroker:
-    """Sends over a connection."""
+    """Sends over a connection; to a broker that is an Apache Kafka, as Kafka's 3.9 does."""
 
     def __init__(
         self,
@@ -138,9 +144,12 @@ class RemoteBroker:
         client_id: str,
         timeout_ms: int,
         connect: Connect = BrokerClient.connect,
+        kafka_listener: str | None = None,
     ) -> None:
-        """``address`` is None for a broker without the listener that brokers use."""
+        """``address`` is None for a broker without the listener that brokers use. ``kafka_listener``:
+        its name where the broker is an Apache Kafka."""
         self._address = address
+        self._kafka_listener = kafka_listener
         self._connection = BrokerConnection(
             name=name, client_id=client_id, timeout_ms=timeout_ms, connect=connect
         )
@@ -149,7 +158,16 @@ class RemoteBroker:
         return f"RemoteBroker({self._address}, {self._connection})"
 
     async def __call__(self, request: ControlRequest) -> Any:
-        return await self._connection.request(self._address, api_key_of(request), request, version=0)
+        api_key = api_key_of(request)
+        if self._kafka_listener is None:
+            return await self._connection.request(self._address, api_key, request, version=0)
+        version = BETWEEN_BROKERS[api_key].max
+        if isinstance(request, LeaderAndIsrRequest):
+            request = control_bodies.with_addresses(request, self._kafka_listener)
+        response = await self._connection.request(self._address, api_key, request, version=version)
+        if isinstance(request, LeaderAndIsrRequest):
+            return control_bodies.with_names(response, request)
+        return response
 
     async def close(self) -> None:
         await self._connection.close()

@@ -486,6 +486,7 @@ class ControllerStore:
             registration.rack,
             registration.clean_start,
             registration.http,
+            is_kafka=not registration.directory_ids,
         )
 
     async def topics(self) -> list[str]:

@@ -72,6 +72,7 @@ from minikafka.log.producers.append import BY_CLIENT, AppendTerms
 from minikafka.metrics.broker_stats import BrokerTopicStats
 from minikafka.protocol.control import (
     EPOCH_DURING_DELETE,
+    UNNAMED_LISTENER,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -374,13 +375,14 @@ class ReplicaManager:
             await time_slice.give_way()
         if self.fetchers is not None:
             self.fetchers.end_idle()
-        return LeaderAndIsrResponse(ErrorCode.NONE, tuple(answers))
+        topic_ids = tuple({each.topic: each.topic_id for each in request.partitions}.items())
+        return LeaderAndIsrResponse(ErrorCode.NONE, tuple(answers), topic_ids)
 
     def _endpoints(self, brokers: Iterable[LiveBroker]) -> dict[BrokerId, LeaderEndpoint]:
         return {
             broker.node_id: LeaderEndpoint(broker.node_id, endpoint.host, endpoint.port)
             for broker in brokers
-            if (endpoint := broker.endpoint(self._listener_name)) is not None
+            if (endpoint := broker.endpoint(self._listener_name) or broker.endpoint(UNNAMED_LISTENER))
         }
 
     def _become(self, state: LeaderAndIsrPartition, leaders: Mapping[BrokerId, LeaderEndpoint]) -> ErrorCode:

@@ -32,7 +32,13 @@ from minikafka.protocol.wire.codec import (
     encode_request,
     read_request_header,
 )
-from minikafka.protocol.wire.control_bodies import decode_body, encode_body
+from minikafka.protocol.wire.control_bodies import (
+    decode_own,
+    encode_own,
+    to_kafka,
+    with_addresses,
+    with_names,
+)
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.support.codec import decode_request, encode_response
 
@@ -48,7 +54,7 @@ MESSAGES: list[tuple[ApiKey, msgspec.Struct, msgspec.Struct]] = [
     (
         ApiKey.LEADER_AND_ISR,
         LeaderAndIsrRequest(ONE, 7, 17, (PARTITION,), BROKERS, is_full=True),
-        LeaderAndIsrResponse(0, (PartitionError("t", 3, 56),)),
+        LeaderAndIsrResponse(0, (PartitionError("t", 3, 56),), (("t", UUID(int=5)),)),
     ),
     (
         ApiKey.STOP_REPLICA,
@@ -84,6 +90,130 @@ def test_a_message_arrives_as_it_was_sent(
     assert decode_response(api_key=key, api_version=0, frame=answer[4:]) == (9, response_body)
 
 
+def over_the_wire(key: ApiKey, version: int, body: msgspec.Struct, direction: str) -> Any:
+    if direction == "request":
+        frame = encode_request(
+            api_key=key, api_version=version, correlation_id=9, client_id="controller-1", body=body
+        )[4:]
+        return decode_request(read_request_header(frame), frame)
+    frame = encode_response(api_key=key, api_version=version, correlation_id=9, body=body)[4:]
+    return decode_response(api_key=key, api_version=version, frame=frame)[1]
+
+
+def as_kafka_has_it(body: Any) -> Any:
+    """What Kafka's messages have no place for is gone."""
+    match body:
+        case LeaderAndIsrRequest():  # which live brokers have a rack is in UpdateMetadata
+            leaders = tuple(
+                LiveBroker(each.node_id, -1, (ListenerEndpoint("", endpoint.host, endpoint.port),))
+                for each in body.live_leaders
+                for endpoint in each.endpoints
+            )
+            return msgspec.structs.replace(body, live_leaders=leaders)
+        case UpdateMetadataRequest():
+            brokers = tuple(
+                msgspec.structs.replace(each, epoch=-1, http=None, is_kafka=True)
+                for each in body.live_brokers
+            )
+            states = tuple(
+                msgspec.structs.replace(each, adding_replicas=(), removing_replicas=(), is_new=False)
+                for each in body.partitions
+            )
+            return msgspec.structs.replace(body, live_brokers=brokers, partitions=states)
+        case LeaderAndIsrResponse():
+            by_id = {name: str(topic_id) for name, topic_id in body.topic_ids}
+            errors = tuple(each._replace(topic=by_id[each.topic]) for each in body.partitions)
+            return LeaderAndIsrResponse(body.error_code, errors)
+    return body
+
+
+@pytest.mark.parametrize(("key", "request_body", "response_body"), MESSAGES)
+def test_kafkas_newest_version_carries_what_it_has_room_for(
+    key: ApiKey, request_body: msgspec.Struct, response_body: msgspec.Struct
+) -> None:
+    version = BETWEEN_BROKERS[key].max
+    assert over_the_wire(key, version, request_body, "request") == as_kafka_has_it(request_body)
+    assert over_the_wire(key, version, response_body, "response") == as_kafka_has_it(response_body)
+
+
+@pytest.mark.parametrize(("key", "request_body", "response_body"), MESSAGES)
+def test_answers_are_in_the_version_of_the_request(
+    key: ApiKey, request_body: msgspec.Struct, response_body: Any
+) -> None:
+    for version in range(1, BETWEEN_BROKERS[key].max + 1):
+        found = over_the_wire(key, version, response_body, "response")
+        has_ids = key == ApiKey.LEADER_AND_ISR and version >= 5
+        if has_ids:
+            assert found == as_kafka_has_it(response_body)
+        else:
+            assert found.error_code == response_body.error_code
+            assert getattr(found, "partitions", ()) == getattr(response_body, "partitions", ())
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_controller_from_before_topic_ids_is_not_followed(version: int) -> None:
+    state: dict[str, Any] = {
+        "partition_index": 0,
+        "controller_epoch": 1,
+        "leader": 1,
+        "leader_epoch": 1,
+        "isr": (1,),
+        "partition_epoch": 1,
+        "replicas": (1,),
+    }
+    moving = {"adding_replicas": (), "removing_replicas": ()}
+    states = {
+        1: {"ungrouped_partition_states": [{**state, "topic_name": "t"}]},
+        4: {"topic_states": [{"topic_name": "t", "partition_states": [state | moving]}]},
+    }
+    body = {"controller_id": 1, "controller_epoch": 1, "live_leaders": [], **states[version]}
+    frame = encode_request(
+        api_key=ApiKey.LEADER_AND_ISR, api_version=version, correlation_id=9, client_id=None, body=body
+    )[4:]
+    with pytest.raises(PeerProtocolError, match=r"topic t has no id: a controller from before Kafka 2\.8"):
+        decode_request(read_request_header(frame), frame)
+
+
+def test_stop_replica_before_leader_epochs() -> None:
+    body = {
+        "controller_id": 1,
+        "controller_epoch": 7,
+        "broker_epoch": 17,
+        "delete_partitions": True,
+        "topics": [{"name": "t", "partition_indexes": [3, 4]}],
+    }
+    frame = encode_request(
+        api_key=ApiKey.STOP_REPLICA, api_version=2, correlation_id=9, client_id=None, body=body
+    )[4:]
+    assert decode_request(read_request_header(frame), frame) == StopReplicaRequest(
+        ONE, 7, 17, tuple(StopReplicaPartition("t", index, delete=True) for index in (3, 4))
+    )
+
+
+def test_an_answer_that_has_ids_for_names_is_read_beside_its_request() -> None:
+    request = LeaderAndIsrRequest(ONE, 7, 17, (PARTITION,), ())
+    strange = PartitionError(str(UUID(int=6)), 0, 3)
+    response = LeaderAndIsrResponse(0, (PartitionError(str(UUID(int=5)), 3, 56), strange))
+    assert with_names(response, request).partitions == (PartitionError("t", 3, 56),)
+    named = LeaderAndIsrResponse(0, (PartitionError("t", 3, 56),))
+    assert with_names(named, request).partitions == named.partitions
+
+
+def test_a_controller_of_kraft_is_not_followed() -> None:
+    body = to_kafka(LeaderAndIsrRequest(ONE, 7, 17, (), ())) | {"is_k_raft_controller": True}
+    frame = encode_request(
+        api_key=ApiKey.LEADER_AND_ISR, api_version=7, correlation_id=9, client_id=None, body=body
+    )[4:]
+    with pytest.raises(PeerProtocolError, match="controller 1 is one of KRaft"):
+        decode_request(read_request_header(frame), frame)
+
+
+def test_each_leader_has_the_address_that_brokers_use() -> None:
+    two = (ListenerEndpoint("PUBLIC", "a", 1), ListenerEndpoint("INTERNAL", "b", 2))
+    request = LeaderAndIsrRequest(ONE, 7, 17, (), (LiveBroker(ONE, 3, two), LiveBroker(TWO, 4, two[:1])))
+    assert with_addresses(request, "INTERNAL").live_leaders == (LiveBroker(ONE, 3, two[1:]),)
+
+
 @pytest.mark.parametrize("key", BETWEEN_BROKERS)
 def test_nonsense_is_the_peers_fault(key: ApiKey) -> None:
     frame = int(key).to_bytes(2, "big") + bytes(2) + bytes(4) + b"\xff\xff" + b"\xc1 no MessagePack"
@@ -102,12 +232,12 @@ def test_mutated_bytes_are_a_message_or_the_peers_fault(
 ) -> None:
     """Text that is no UTF-8 came out as UnicodeDecodeError, which is none of msgspec's own errors."""
     direction, body = data.draw(st.sampled_from([("request", request_body), ("response", response_body)]))
-    changed = bytearray(encode_body(body))
+    changed = bytearray(encode_own(body))
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(0, len(changed) - 1))
         changed[position] = data.draw(st.integers(0, 255))
     try:
-        decode_body(key, direction, bytes(changed))
+        decode_own(key, direction, bytes(changed))
     except PeerProtocolError as error:
         assert key.name in str(error)
 
@@ -115,9 +245,9 @@ def test_mutated_bytes_are_a_message_or_the_peers_fault(
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "new\nline", "end\n"])
 def test_a_name_that_no_topic_can_have_is_the_peers_fault(name: str) -> None:
     changed = msgspec.structs.replace(PARTITION, topic=name)
-    body = encode_body(LeaderAndIsrRequest(ONE, 7, 17, (changed,), BROKERS))
+    body = encode_own(LeaderAndIsrRequest(ONE, 7, 17, (changed,), BROKERS))
     with pytest.raises(PeerProtocolError, match=r"partitions\[...\]\.topic|\[3\]"):
-        decode_body(ApiKey.LEADER_AND_ISR, "request", body)
+        decode_own(ApiKey.LEADER_AND_ISR, "request", body)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +256,6 @@ def test_a_name_that_no_topic_can_have_is_the_peers_fault(name: str) -> None:
 )
 def test_a_number_that_kafkas_schema_cannot_hold_is_the_peers_fault(changes: dict[str, Any]) -> None:
     changed = msgspec.structs.replace(PARTITION, **changes)
-    body = encode_body(UpdateMetadataRequest(ONE, 7, 17, (changed,), BROKERS))
+    body = encode_own(UpdateMetadataRequest(ONE, 7, 17, (changed,), BROKERS))
     with pytest.raises(PeerProtocolError):
-        decode_body(ApiKey.UPDATE_METADATA, "request", body)
+        decode_own(ApiKey.UPDATE_METADATA, "request", body)

@@ -24,6 +24,9 @@ RESPONSE = """{
   "flexibleVersions": "none", "fields": [
     { "name": "ErrorCode", "type": "int16", "versions": "0+", "about": "The error code." } ]
 }"""
+LEADER_AND_ISR = """{
+  "apiKey": 4, "type": "request", "listeners": ["zkBroker"], "name": "LeaderAndIsrRequest",
+  "validVersions": "0-7", "flexibleVersions": "4+", "fields": [] }"""
 OF_CONTROLLERS = """{ "apiKey": 52, "type": "request", "listeners": ["controller"], "name": "VoteRequest",
   "validVersions": "0-2", "flexibleVersions": "0+", "fields": [] }"""
 DATA = """{ "type": "data", "name": "LeaderChangeMessage", "validVersions": "0-1", "fields": [] }"""
@@ -49,6 +52,20 @@ def test_a_line_for_each_message_of_the_brokers_listener(jar: Path) -> None:
     ]
 
 
+def test_of_the_last_release_with_zookeeper_only_what_later_ones_lack(jar: Path, tmp_path: Path) -> None:
+    old = tmp_path / "kafka-clients-3.9.1.jar"
+    request = REQUEST.replace('"broker"', '"broker", "zkBroker"').replace('"0-1"', '"0-0"')
+    with zipfile.ZipFile(old, "w") as archive:
+        archive.writestr("common/message/a.json", request)
+        archive.writestr("common/message/b.json", LEADER_AND_ISR)
+    found = definitions(jar, retired_after=old)
+    assert [(each.api_key, each.type, each.valid_versions) for each in found] == [
+        (4, "request", "0-7"),
+        (17, "request", "0-1"),
+        (17, "response", "0-1"),
+    ]
+
+
 def test_what_is_no_such_jar_is_said_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +73,7 @@ def test_what_is_no_such_jar_is_said_and_nothing_is_written(
     path = tmp_path / "other.jar"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("META-INF/MANIFEST.MF", "")
-    monkeypatch.setattr(sys, "argv", ["message_definitions", str(path)])
+    monkeypatch.setattr(sys, "argv", ["message_definitions", str(path), str(path)])
     with pytest.raises(SystemExit, match="2"):
         message_definitions.main()
     assert "other.jar has no message definitions" in capsys.readouterr().err
