@@ -347,9 +347,9 @@ _INVALID_TOKEN = {
 }
 """A renewer that is no user: nothing is created."""
 
-_STOP_REPLICA = StopReplicaRequest(BrokerId(1), 0, -1, ())
-_LEADER_AND_ISR = LeaderAndIsrRequest(BrokerId(1), 0, -1, (), ())
-_UPDATE_METADATA = UpdateMetadataRequest(BrokerId(1), 0, -1, (), ())
+_STOP_REPLICA = StopReplicaRequest(BrokerId(1), 0, 0, ())
+_LEADER_AND_ISR = LeaderAndIsrRequest(BrokerId(1), 0, 0, (), ())
+_UPDATE_METADATA = UpdateMetadataRequest(BrokerId(1), 0, 0, (), ())
 """Meant for a broker that has been started anew since."""
 
 RULES: Final = (
@@ -499,6 +499,20 @@ RULES: Final = (
         _NO_CLUSTER,
         "error_code",
         ControlledShutdownRequest(BrokerId(99), 0),
+    ),
+    Rule(
+        ApiKey.ALTER_PARTITION,
+        (on_cluster(_CLUSTER_ACTION),),
+        _NO_CLUSTER,
+        "error_code",
+        {"broker_id": 99, "broker_epoch": 0, "topics": []},
+    ),
+    Rule(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        (on_cluster(_CLUSTER_ACTION),),
+        _NO_CLUSTER,
+        "error_code",
+        {"broker_id": 99, "broker_epoch": 0},
     ),
     Rule(ApiKey.OFFSET_COMMIT, (on_group(_READ),), _NO_GROUP, _PARTITIONS, _COMMIT),
     Rule(

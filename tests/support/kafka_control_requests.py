@@ -31,6 +31,9 @@ class _Message(NamedTuple):
     version_max: int
     flexible_since: int
     fields: tuple[_Field, ...]
+    version_min: int = 0
+    error_code_at: int = 0
+    """In the body of a response: behind the throttle time, where there is one."""
 
 
 _CONTROLLER, _CONTROLLER_EPOCH = _Field(">i", 1), _Field(">i", 0)
@@ -67,12 +70,16 @@ _MESSAGES: Final[Mapping[ApiKey, _Message]] = {
         (_CONTROLLER, _is_kraft(8), _CONTROLLER_EPOCH, _broker_epoch(5), _Field(_EMPTY), _Field(_EMPTY)),
     ),
     ApiKey.CONTROLLED_SHUTDOWN: _Message(3, 3, (_Field(">i", 99), _broker_epoch(2))),
+    ApiKey.ALTER_PARTITION: _Message(
+        3, 0, (_Field(">i", 99), _broker_epoch(0), _Field(_EMPTY)), version_min=2, error_code_at=4
+    ),
+    ApiKey.ALLOCATE_PRODUCER_IDS: _Message(0, 0, (_Field(">i", 99), _broker_epoch(0)), error_code_at=4),
 }
 
 
 def versions(api: ApiKey) -> range:
     """Those of Kafka 3.9."""
-    return range(_MESSAGES[api].version_max + 1)
+    return range(_MESSAGES[api].version_min, _MESSAGES[api].version_max + 1)
 
 
 def request(api: ApiKey, version: int, correlation_id: int) -> bytes:
@@ -94,6 +101,7 @@ def request(api: ApiKey, version: int, correlation_id: int) -> bytes:
 
 
 def error_code(api: ApiKey, version: int, response: bytes) -> int:
-    """Of a frame without its size: the first field of each response."""
+    """Of a frame without its size."""
     header_bytes = 5 if version >= _MESSAGES[api].flexible_since else 4
-    return int.from_bytes(response[header_bytes : header_bytes + 2], "big", signed=True)
+    start = header_bytes + _MESSAGES[api].error_code_at
+    return int.from_bytes(response[start : start + 2], "big", signed=True)

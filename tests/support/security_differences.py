@@ -20,6 +20,8 @@ _USELESS = "no client could log in with such a credential"
 _TWO_MECHANISMS = "a request may change both mechanisms of a user, as with ZooKeeper; one of them is wrong"
 _BY_PAGE = "denied topics stand among the others, in the order of the names, and on one page only"
 _STATE_TOPIC = "a share coordinator is found there only when a group has made its topic"
+SOMETIMES = frozenset({_STATE_TOPIC})
+"""It depends on whether an earlier request has had its effect by then."""
 
 DIFFERENCES: Final[Mapping[str, Mapping[str, str]]] = {
     "authorization": {

@@ -86,12 +86,14 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     GET_TELEMETRY_SUBSCRIPTIONS = 71
@@ -228,15 +230,24 @@ BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.STOP_REPLICA: VersionRange(0, 4),
     ApiKey.UPDATE_METADATA: VersionRange(0, 8),
     ApiKey.CONTROLLED_SHUTDOWN: VersionRange(0, 3),
+    ApiKey.ALTER_PARTITION: VersionRange(2, 3),
+    ApiKey.ALLOCATE_PRODUCER_IDS: VersionRange(0, 0),
 }
-"""Served too, and never advertised: Kafka retired these keys with ZooKeeper, and so clients do not know them.
-Values of ``protocol.control``; their bytes: ``control_bodies``. Version 0 is this project's own."""
+"""Served too, and not advertised to clients: between a controller and its brokers, as on ZooKeeper."""
+
+CONTROL_VALUES: Final = frozenset(
+    (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN)
+)
+"""Those whose bodies are values of ``protocol.control``; their bytes: ``control_bodies``. Version 0 is this
+project's own."""
 
 FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.LEADER_AND_ISR: 4,
     ApiKey.STOP_REPLICA: 2,
     ApiKey.UPDATE_METADATA: 6,
     ApiKey.CONTROLLED_SHUTDOWN: 3,
+    ApiKey.ALTER_PARTITION: 0,
+    ApiKey.ALLOCATE_PRODUCER_IDS: 0,
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,
     ApiKey.LIST_OFFSETS: 6,

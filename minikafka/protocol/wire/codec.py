@@ -22,7 +22,13 @@ import msgspec
 
 from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
-from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, FLEXIBLE_SINCE, ApiKey
+from minikafka.protocol.wire.api_versions import (
+    ANSWERED,
+    BETWEEN_BROKERS,
+    CONTROL_VALUES,
+    FLEXIBLE_SINCE,
+    ApiKey,
+)
 from minikafka.protocol.wire.reading import (
     ELEMENTS_MAX,
     MALFORMED,
@@ -155,12 +161,12 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Steps[Any]:
             return (yield from produce_request.read_produce_request(view, header.body_start, api_version))
         except MALFORMED as error:
             raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
-    if api_key in BETWEEN_BROKERS and api_version == bodies.OWN_VERSION:
+    if api_key in CONTROL_VALUES and api_version == bodies.OWN_VERSION:
         return bodies.decode_own(api_key, "request", view[header.body_start :])
     budget = [_ELEMENTS_MAX.get(api_key, REQUEST_ELEMENTS_MAX)]
     read = _reader(api_key, api_version, "request")
     request = yield from _read(read, view, header.body_start, budget, api_key, api_version)
-    return bodies.from_kafka(api_key, "request", request) if api_key in BETWEEN_BROKERS else request
+    return bodies.from_kafka(api_key, "request", request) if api_key in CONTROL_VALUES else request
 
 
 def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: AnyBody) -> Steps[bytes]:
@@ -222,7 +228,7 @@ def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[i
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view)
         position = _CORRELATION_ID.size
-        if api_key in BETWEEN_BROKERS and api_version == bodies.OWN_VERSION:
+        if api_key in CONTROL_VALUES and api_version == bodies.OWN_VERSION:
             return correlation_id, bodies.decode_own(api_key, "response", view[position:])
         if message_schema(api_key, api_version, "response").header_flexible:
             position = skip_tagged_fields(view, position)
@@ -230,7 +236,7 @@ def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[i
         raise PeerProtocolError(f"a malformed response header: {error}") from error
     read = _reader(api_key, api_version, "response")
     response = finish(_read(read, view, position, [ELEMENTS_MAX], api_key, api_version))
-    if api_key in BETWEEN_BROKERS:
+    if api_key in CONTROL_VALUES:
         response = bodies.from_kafka(api_key, "response", response)
     return correlation_id, response
 

@@ -80,13 +80,13 @@ def decode_own(api_key: int, direction: str, data: Buffer) -> Any:
 
 
 def to_kafka(body: msgspec.Struct) -> Body:
-    """The fields of ``body`` for the codec: of a request in Kafka's newest version, which this controller
-    speaks, of a response in all of Kafka's."""
+    """The fields of ``body`` in all of Kafka's versions, for the codec."""
     match body:
         case LeaderAndIsrRequest():
             return {
                 **_head(body),
                 "type": _FULL if body.is_full else 1,
+                "ungrouped_partition_states": _ungrouped(body.partitions, _leadership),
                 "topic_states": _topic_states(body.partitions, _leadership),
                 "live_leaders": [
                     {"broker_id": each.node_id, "host_name": endpoint.host, "port": endpoint.port}
@@ -97,6 +97,11 @@ def to_kafka(body: msgspec.Struct) -> Body:
         case StopReplicaRequest():
             return {
                 **_head(body),
+                "delete_partitions": all(each.delete for each in body.partitions),
+                "topics": [
+                    {"name": name, "partition_indexes": [each.partition for each in partitions]}
+                    for name, partitions in _by_topic(body.partitions)
+                ],
                 "topic_states": [
                     {
                         "topic_name": name,
@@ -116,6 +121,7 @@ def to_kafka(body: msgspec.Struct) -> Body:
             return {
                 **_head(body),
                 "type": _FULL if body.is_full else 1,
+                "ungrouped_partition_states": _ungrouped(body.partitions, _metadata),
                 "topic_states": _topic_states(body.partitions, _metadata),
                 "live_brokers": [_live_broker(each) for each in body.live_brokers],
             }
@@ -219,6 +225,12 @@ def _topic_states(
         }
         for name, of_topic in _by_topic(partitions)
     ]
+
+
+def _ungrouped(
+    partitions: Iterable[LeaderAndIsrPartition], state: Callable[[LeaderAndIsrPartition], Body]
+) -> list[Body]:
+    return [{"topic_name": each.topic, **state(each)} for each in partitions]
 
 
 def _leadership(state: LeaderAndIsrPartition) -> Body:

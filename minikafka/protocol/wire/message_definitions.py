@@ -50,8 +50,8 @@ def definitions(jar: Path, *, retired_after: Path | None = None) -> list[Message
     """
     found = _served(jar, _LISTENER)
     if retired_after is not None:
-        served = _served(retired_after, _ZOOKEEPER_LISTENER)
-        found += [each for each in served if each.api_key in BETWEEN_BROKERS]
+        on_zookeeper = _served(retired_after, _ZOOKEEPER_LISTENER)
+        found += [each for each in on_zookeeper if each.api_key in BETWEEN_BROKERS]
     return sorted(found, key=lambda each: (each.api_key, each.type))
 
 

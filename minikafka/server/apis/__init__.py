@@ -42,6 +42,8 @@ _FAMILIES: Final = {
         ApiKey.STOP_REPLICA,
         ApiKey.UPDATE_METADATA,
         ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
     ),
     "delegation_tokens": (
         ApiKey.CREATE_DELEGATION_TOKEN,

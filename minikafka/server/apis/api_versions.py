@@ -31,12 +31,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.wire.api_versions import ADVERTISED, ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests import RequestContext
 from minikafka.server.runtime.features import FINALIZED_FEATURES_EPOCH, LEVELS
 from minikafka.server.services import Services
 
+OF_LEADERS = (ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS)
+"""What brokers of Apache Kafka on the same ZooKeeper ask of a controller that offers it."""
 CLIENT_METRICS = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -59,6 +61,11 @@ def handle_api_versions(services: Services, context: RequestContext, request: An
     if release is not None and release.advertises_to(context.connection.client_software_name):
         advertised, levels = release.advertised, release.features
     ranges = [_range(key, versions) for key, versions in advertised.items() if key not in hidden]
+    if (
+        services.config.zookeeper_connect
+        and context.connection.listener_name == services.config.inter_broker_listener()
+    ):
+        ranges += [_range(key, BETWEEN_BROKERS[key]) for key in OF_LEADERS]
     return _body(ErrorCode.NONE, ranges, levels)
 
 

@@ -1,4 +1,4 @@
-"""What a controller asks of brokers, and a broker of the controller (keys 4 to 7).
+"""What a controller asks of brokers, and a broker of the controller (keys 4 to 7, 56 and 67).
 
 What the requests of a controller have in common: whom they are meant for, and what refuses them.
 """
@@ -6,11 +6,14 @@ What the requests of a controller have in common: whom they are meant for, and w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
 
 import msgspec
 
+from minikafka.coordination import paths
 from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.control import (
@@ -23,10 +26,13 @@ from minikafka.protocol.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.shared.authorization import denied_on_cluster
+from minikafka.server.controller.alter_partition import CurrentState, Outcome, ProposedIsr
 from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
+from minikafka.types import NO_EPOCH, NO_LEADER, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -177,3 +183,119 @@ async def handle_controlled_shutdown(
     if error_code:
         return ControlledShutdownResponse(error_code)
     return await services.controller.controlled_shutdown(request)
+
+
+async def handle_alter_partition(services: Services, context: RequestContext, request: Any) -> Body:
+    """AlterPartition (key 56): a leader that does not write the states of its partitions itself, as those of
+    this project do, asks the controller for other ISRs.
+
+    Behaviour (``KafkaController.alterPartitions``, KIP-497, KIP-841, KIP-903): NOT_CONTROLLER from any other
+    broker, STALE_BROKER_EPOCH for an earlier incarnation of the leader; else each partition has the state
+    that is in the store now, or its error. Versions 2 and 3: before, topics have no ids.
+    """
+    error_code = await _refuse_broker(services, context, request.broker_id, request.broker_epoch)
+    if error_code:
+        return {"throttle_time": 0, "error_code": error_code, "topics": []}
+    places: list[tuple[UUID, int]] = []
+    proposed: list[ProposedIsr] = []
+    for topic in request.topics:
+        known = services.metadata.topic_by_id(topic.topic_id)
+        for each in topic.partitions:
+            members = field(each, "new_isr_with_epochs", ())
+            places.append((topic.topic_id, each.partition_index))
+            if known is not None:
+                proposed.append(
+                    ProposedIsr(
+                        TopicPartition(known.name, each.partition_index),
+                        each.leader_epoch,
+                        each.partition_epoch,
+                        tuple(member.broker_id for member in members) or tuple(field(each, "new_isr", ())),
+                        each.leader_recovery_state == 1,
+                        tuple(member.broker_epoch for member in members),
+                    )
+                )
+    with refused("AlterPartition") as refusal:
+        outcomes = await services.controller.alter_partitions(request.broker_id, proposed)
+        found = {each.topic_partition: outcome for each, outcome in zip(proposed, outcomes, strict=True)}
+        return {"throttle_time": 0, "error_code": ErrorCode.NONE, "topics": _altered(services, places, found)}
+    return {"throttle_time": 0, "error_code": refusal.error_code, "topics": []}
+
+
+def _altered(
+    services: Services, places: Sequence[tuple[UUID, int]], found: Mapping[TopicPartition, Outcome]
+) -> list[dict[str, Any]]:
+    topics: dict[UUID, list[dict[str, Any]]] = {}
+    for topic_id, partition in places:
+        known = services.metadata.topic_by_id(topic_id)
+        outcome = None if known is None else found.get(TopicPartition(known.name, partition))
+        answer: dict[str, Any] = {
+            "partition_index": partition,
+            "error_code": ErrorCode.NONE,
+            "leader_id": NO_LEADER,
+            "leader_epoch": NO_EPOCH,
+            "isr": (),
+            "partition_epoch": -1,
+        }
+        match outcome:
+            case CurrentState(state, partition_epoch):
+                answer |= {
+                    "leader_id": state.leader,
+                    "leader_epoch": state.leader_epoch,
+                    "isr": state.isr,
+                    "leader_recovery_state": int(state.leader_recovering),
+                    "partition_epoch": partition_epoch,
+                }
+            case None:
+                answer["error_code"] = ErrorCode.UNKNOWN_TOPIC_ID
+            case _:
+                answer["error_code"] = outcome
+        topics.setdefault(topic_id, []).append(answer)
+    return [{"topic_id": topic_id, "partitions": answers} for topic_id, answers in topics.items()]
+
+
+async def handle_allocate_producer_ids(services: Services, context: RequestContext, request: Any) -> Body:
+    """AllocateProducerIds (key 67): a broker that does not claim blocks of producer ids itself, as those of
+    this project do, asks the controller for one.
+
+    Behaviour (``KafkaController.allocateProducerIds``, KIP-730): errors as of AlterPartition.
+    """
+    error_code = await _refuse_broker(
+        services,
+        context,
+        request.broker_id,
+        request.broker_epoch,
+        unregistered=ErrorCode.BROKER_ID_NOT_REGISTERED,
+    )
+    first, end = 0, 0
+    if not error_code:
+        with refused("AllocateProducerIds") as refusal:
+            first, end = await services.producer_ids.claim(request.broker_id)
+        error_code = refusal.error_code
+    return {
+        "throttle_time": 0,
+        "error_code": error_code,
+        "producer_id_start": first,
+        "producer_id_len": end - first,
+    }
+
+
+async def _refuse_broker(
+    services: Services,
+    context: RequestContext,
+    node_id: int,
+    epoch: int,
+    *,
+    unregistered: ErrorCode = ErrorCode.STALE_BROKER_EPOCH,
+) -> int:
+    """Why a broker that asks the controller gets nothing; 0: it does."""
+    error_code = check_peer(services, context)
+    if error_code:
+        return error_code
+    if not services.controller.is_controller:
+        return ErrorCode.NOT_CONTROLLER
+    with refused("a request to the controller") as refusal:
+        stat = await services.store.exists(paths.broker_path(node_id))
+        if stat is None:
+            return unregistered
+        return ErrorCode.NONE if stat.czxid == epoch else ErrorCode.STALE_BROKER_EPOCH
+    return refusal.error_code

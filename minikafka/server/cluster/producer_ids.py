@@ -55,36 +55,36 @@ class ProducerIdManager:
         while self._next == self._end:
             async with self._claiming:
                 if self._next == self._end:  # no other producer claimed some while this one waited
-                    self._next, self._end = await self._claim()
+                    self._next, self._end = await self.claim(self._node_id)
         producer_id = ProducerId(self._next)
         self._next += 1
         return producer_id
 
-    async def _claim(self) -> tuple[int, int]:
-        """First id of a new block, and the first one after it."""
+    async def claim(self, node_id: BrokerId) -> tuple[int, int]:
+        """A new block for a broker: its first id, and the first after it. Raises KafkaError: as ``next``."""
         with mapped_store_failures(
             "claiming producer ids", unreachable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         ):
             for _ in range(CLAIM_ATTEMPTS_MAX):
                 try:
-                    return await self._try_to_claim()
+                    return await self._try_to_claim(node_id)
                 except (BadVersionError, NodeExistsError, NoNodeError):
                     continue  # another broker was faster
         raise KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Other brokers claimed producer ids all the time."
         )
 
-    async def _try_to_claim(self) -> tuple[int, int]:
+    async def _try_to_claim(self, node_id: BrokerId) -> tuple[int, int]:
         path = paths.PRODUCER_ID_BLOCK
         try:
             node = await self._store.get(path)
         except NoNodeError:
-            block = paths.ProducerIdBlock(self._node_id, 0, BLOCK_SIZE - 1)
+            block = paths.ProducerIdBlock(node_id, 0, BLOCK_SIZE - 1)
             await self._store.create(path, paths.encode_producer_id_block(block))
             return block.first, block.last + 1
         first = paths.decode_producer_id_block(node.data).last + 1 if node.data else 0
         if first > PRODUCER_ID_MAX - BLOCK_SIZE:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"All producer ids are used up at {first}.")
-        block = paths.ProducerIdBlock(self._node_id, first, first + BLOCK_SIZE - 1)
+        block = paths.ProducerIdBlock(node_id, first, first + BLOCK_SIZE - 1)
         await self._store.set(path, paths.encode_producer_id_block(block), node.stat.version)
         return block.first, block.last + 1

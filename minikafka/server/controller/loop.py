@@ -34,7 +34,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, assert_never
 
 from minikafka.clock import Clock
@@ -71,6 +71,7 @@ from minikafka.protocol.control import (
 )
 from minikafka.server.cluster.registration import Election, SessionKeeper, elect
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.controller.alter_partition import Outcome, ProposedIsr, alter_partitions
 from minikafka.server.controller.channel import ControllerChannels, Send
 from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.server.runtime.supervisor import Restart, Supervisor
@@ -338,6 +339,18 @@ class ControllerLoop:
         except KafkaError as error:
             return ControlledShutdownResponse(error.code)
         return response
+
+    async def alter_partitions(self, leader: BrokerId, proposed: Sequence[ProposedIsr]) -> list[Outcome]:
+        """A leader proposes other ISRs (AlterPartition). Returns what became of each.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER. StoreError: the store's.
+        """
+        if self._election is None:
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, f"Broker {self._node_id} is not the active controller."
+            )
+        return await alter_partitions(self._store, self._election, leader, proposed)
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, election_type: ElectionType

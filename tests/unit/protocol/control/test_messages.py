@@ -26,7 +26,7 @@ from minikafka.protocol.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey
+from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, CONTROL_VALUES, ApiKey
 from minikafka.protocol.wire.codec import (
     decode_response,
     encode_request,
@@ -214,7 +214,7 @@ def test_each_leader_has_the_address_that_brokers_use() -> None:
     assert with_addresses(request, "INTERNAL").live_leaders == (LiveBroker(ONE, 3, two[1:]),)
 
 
-@pytest.mark.parametrize("key", BETWEEN_BROKERS)
+@pytest.mark.parametrize("key", sorted(CONTROL_VALUES))
 def test_nonsense_is_the_peers_fault(key: ApiKey) -> None:
     frame = int(key).to_bytes(2, "big") + bytes(2) + bytes(4) + b"\xff\xff" + b"\xc1 no MessagePack"
     with pytest.raises(PeerProtocolError, match=key.name):

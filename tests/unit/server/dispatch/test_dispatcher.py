@@ -35,6 +35,7 @@ class StubServices:
         self.supervisor, self.node_id, self.cluster_id = supervisor, 1, "C"
         self.configs = SimpleNamespace(client_metrics_subscriptions=lambda: ["one"])
         self.fast_paths = FastPaths()
+        self.config = broker_config({})
         self.authorizer = None
         self.imitated: Release | None = None
         self.clock = ManualClock()
@@ -44,6 +45,7 @@ class StubServices:
 
 
 class StubConnection:
+    listener_name = "PLAINTEXT"
     client_software_name = client_software_version = ""
     memory = None
     principal = ANONYMOUS
