@@ -159,6 +159,9 @@ async def handle_update_metadata(
             await services.configs.load_topics({each.topic: each.topic_id for each in request.partitions})
             gone = services.metadata.update(request)
             services.replica_manager.resign_moved_leaders(request.partitions)
+            is_waiting = not services.metadata_received.is_set()
+            if is_waiting and not services.metadata.has_replica_on(services.node_id):
+                services.metadata_received.set()  # Apache Kafka's controller says no more to such a broker
             for topic in gone:
                 if services.metadata.topic(topic) is None:  # else another of the same name is there already
                     services.configs.topic_gone(topic)

@@ -133,6 +133,10 @@ class MetadataCache:
         started for the end of it."""
         return self.controller_id == NO_LEADER or self.partition(topic_partition) is not None
 
+    def has_replica_on(self, node_id: BrokerId) -> bool:
+        """Whether a partition has a replica on that broker. Looks at all of them."""
+        return any(node_id in each.replicas for topic in self._topics.values() for each in topic.partitions)
+
     def put_topic(self, topic: TopicMetadata) -> None:
         """Add a topic, or replace what was known of it (also when it was deleted and created again)."""
         if any(partition.partition != index for index, partition in enumerate(topic.partitions)):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache
@@ -231,11 +231,8 @@ class TransactionMarkerChannels:
             if broker is None:
                 raise BrokerUnavailable(f"broker {node_id} is not alive")
             address = broker.endpoint(self._listener_name)
-            version = SUPPORTED[ApiKey.WRITE_TXN_MARKERS].max  # which is not advertised
             body = request_body(markers)
-            return _answered(
-                await connection.request(address, ApiKey.WRITE_TXN_MARKERS, body, version=version)
-            )
+            return _answered(await connection.request(address, ApiKey.WRITE_TXN_MARKERS, body))
 
         return send
 

@@ -1,0 +1,208 @@
+"""One cluster of Apache Kafka 3.9 and of this project's brokers, on ZooKeeper: whoever is its controller, and
+whoever is killed, nothing that was acknowledged is lost, and groups and transactions go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.integration.support import confluent
+from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
+
+pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
+
+TOPIC = "t"
+PARTITIONS = 6
+OURS = 2
+DEADLINE_S = 60.0
+PROPERTIES = {
+    "zookeeper.session.timeout.ms": "4000",
+    "replica.lag.time.max.ms": "4000",
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.min.isr": "1",
+}
+
+Broker = BrokerProcess | KafkaOnZooKeeper
+
+
+class MixedCluster:
+    """Brokers 1 and 3 are Apache Kafka's, 2 is ours."""
+
+    def __init__(self, directory: Path, zookeeper: str) -> None:
+        self.ports = {node_id: free_port() for node_id in (1, OURS, 3)}
+        common = PROPERTIES | {"zookeeper.connect": zookeeper}
+        self.brokers: dict[int, Broker] = {
+            node_id: KafkaOnZooKeeper(
+                directory / f"kafka{node_id}", properties=common | {"broker.id": str(node_id)}, port=port
+            )
+            for node_id, port in self.ports.items()
+            if node_id != OURS
+        }
+        self.brokers[OURS] = BrokerProcess(
+            directory / "ours", properties=common | {"node.id": str(OURS)}, port=self.ports[OURS]
+        )
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+        self._admins = {
+            node_id: AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+            for node_id, port in self.ports.items()
+        }
+        self.written = 0
+
+    def isrs(self, node_id: int) -> Mapping[int, tuple[int, list[int]]]:
+        """What that broker knows: partition → leader and ISR."""
+        topic = self._admins[node_id].list_topics(TOPIC, timeout=10).topics[TOPIC]
+        return {each.id: (each.leader, each.isrs) for each in topic.partitions.values()}
+
+    def controller(self, node_id: int) -> int:
+        return int(self._admins[node_id].list_topics(timeout=10).controller_id)
+
+    def is_in_sync(self, node_id: int) -> bool:
+        """Whether that broker knows each partition with all its replicas in the ISR."""
+        return all(sorted(isr) == [1, 2, 3] for _, isr in self.isrs(node_id).values())
+
+    def is_without(self, victim: int, node_id: int) -> bool:
+        return all(victim not in (leader, *isr) for leader, isr in self.isrs(node_id).values())
+
+    def is_led_by(self, controller: int, node_id: int) -> bool:
+        return self.controller(node_id) == controller
+
+    def has_forgotten(self, node_id: int) -> bool:
+        return TOPIC not in self._admins[node_id].list_topics(timeout=10).topics
+
+    def create_topic(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        topic = NewTopic(TOPIC, PARTITIONS, 3)
+        admin.create_topics([topic], operation_timeout=20)[TOPIC].result(DEADLINE_S)
+
+    def delete_topic(self) -> bool:
+        """Of a client that has not heard of an earlier controller."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin.delete_topics([TOPIC], operation_timeout=20)[TOPIC].result(DEADLINE_S)
+        return True
+
+    def produce(self, count: int, *, transactional_id: str | None = None) -> None:
+        """Each is acknowledged by all, in a transaction where it has an id."""
+        config: dict[str, str | int | bool] = {
+            "bootstrap.servers": self.bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "message.timeout.ms": 30_000,
+            "log_level": 0,
+        }
+        producer = Producer(config | ({"transactional.id": transactional_id} if transactional_id else {}))
+        refused: list[KafkaError] = []
+        if transactional_id:
+            producer.init_transactions(DEADLINE_S)
+            producer.begin_transaction()
+        for number in range(self.written, self.written + count):
+            producer.produce(
+                TOPIC,
+                str(number).encode(),
+                partition=number % PARTITIONS,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+        assert producer.flush(DEADLINE_S) == 0
+        if transactional_id:
+            producer.commit_transaction(DEADLINE_S)
+        assert refused == []
+        self.written += count
+
+    def consume(self, group: str, count: int) -> list[int]:
+        """So many of the records that the group has not committed yet; fewer when there are no more."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": group,
+                "log_level": 0,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+            }
+        )
+        consumer.subscribe([TOPIC])
+        found: list[int] = []
+        until = time.monotonic() + DEADLINE_S
+        while len(found) < count and time.monotonic() < until:
+            message = consumer.poll(1)
+            value = None if message is None or message.error() else message.value()
+            if value is not None:
+                found.append(int(value))
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        return found
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    def holds() -> bool:
+        try:
+            return condition()
+        except Exception:  # noqa: BLE001 a broker that is on its way up or down
+            return False
+
+    confluent.wait_until(holds, what, deadline_s=DEADLINE_S)
+
+
+@contextmanager
+def mixed_cluster(directory: Path, *, first: int) -> Iterator[MixedCluster]:
+    """Broker ``first`` is up first and the controller."""
+    zookeeper = ZooKeeperServer(directory).start()
+    cluster = MixedCluster(directory, zookeeper.address)
+    try:
+        for node_id in sorted(cluster.brokers, key=lambda each: each != first):
+            cluster.brokers[node_id].start()
+        for node_id in cluster.brokers:
+            wait_for(partial(cluster.is_led_by, first, node_id), f"{node_id} knows controller {first}")
+        yield cluster
+    finally:
+        for broker in cluster.brokers.values():
+            broker.close()
+        zookeeper.kill()
+
+
+def wait_for_all_in_sync(cluster: MixedCluster) -> None:
+    for node_id in cluster.brokers:
+        wait_for(partial(cluster.is_in_sync, node_id), f"broker {node_id} knows all replicas in sync")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("first", "killed"), [(1, (OURS, 1)), (OURS, (OURS, 3))], ids=["Kafka leads", "ours leads"]
+)
+def test_either_controls_leads_and_follows_the_other(
+    tmp_path: Path, first: int, killed: tuple[int, ...]
+) -> None:
+    with mixed_cluster(tmp_path, first=first) as cluster:
+        cluster.create_topic()
+        wait_for_all_in_sync(cluster)
+        assert {leader for leader, _ in cluster.isrs(OURS).values()} == {1, 2, 3}
+        cluster.produce(200)
+        cluster.produce(30, transactional_id="tx")
+        assert len(cluster.consume("g", 230)) == 230
+        for victim in killed:
+            cluster.brokers[victim].kill()
+            other = next(each for each in cluster.brokers if each != victim)
+            wait_for(partial(cluster.is_without, victim, other), f"{victim} leaves the ISRs")
+            cluster.produce(200)
+            cluster.produce(30, transactional_id="tx")
+            new = range(cluster.written - 230, cluster.written)
+            assert sorted(cluster.consume("g", 230)) == list(new), "the group goes on where it was"
+            cluster.brokers[victim].start()
+            wait_for_all_in_sync(cluster)
+        assert sorted(cluster.consume("all of it", cluster.written)) == list(range(cluster.written))
+        wait_for(cluster.delete_topic, "the topic is deleted")
+        for node_id in cluster.brokers:
+            wait_for(partial(cluster.has_forgotten, node_id), f"{node_id} has forgotten the topic")
