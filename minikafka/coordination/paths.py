@@ -75,6 +75,7 @@ ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"
 LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
 CONSUMERS = "/consumers"
 ACL_ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
 ACL_CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
@@ -377,6 +378,13 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     lost their ends (KIP-966)."""
     http: tuple[str, int] | None = None
     """Nor this: host and port of the broker's pages, which those of the other brokers link to."""
+    features: Mapping[str, tuple[int, int]] = {}
+    """The lowest and the highest level that the broker supports of each feature (KIP-584)."""
+
+
+class _SupportedJson(msgspec.Struct):
+    min_version: int
+    max_version: int
 
 
 class _BrokerJson(msgspec.Struct):
@@ -391,6 +399,7 @@ class _BrokerJson(msgspec.Struct):
     directory_ids: tuple[str, ...] = ()
     clean_start: bool = True
     http: tuple[str, int] | None = None
+    features: dict[str, _SupportedJson] = {}
 
 
 def encode_broker(registration: BrokerRegistration) -> bytes:
@@ -406,7 +415,10 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
         "listener_security_protocol_map": {
             endpoint.listener_name: endpoint.security_protocol for endpoint in registration.endpoints
         },
-        "features": {},
+        "features": {
+            name: {"min_version": low, "max_version": high}
+            for name, (low, high) in registration.features.items()
+        },
     }
     if registration.rack is not None:
         tree["rack"] = registration.rack
@@ -446,8 +458,42 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
         endpoints.append(Endpoint(name, host, int(port), protocol))
     timestamp_ms = _to_int(path, data, "timestamp", raw.timestamp)
     return BrokerRegistration(
-        tuple(endpoints), timestamp_ms, raw.rack, raw.jmx_port, raw.directory_ids, raw.clean_start, raw.http
+        tuple(endpoints),
+        timestamp_ms,
+        raw.rack,
+        raw.jmx_port,
+        raw.directory_ids,
+        raw.clean_start,
+        raw.http,
+        {name: (each.min_version, each.max_version) for name, each in raw.features.items()},
     )
+
+
+# Features
+
+
+class _FeaturesJson(msgspec.Struct):
+    version: int
+    status: int = 1
+    features: dict[str, Any] = {}
+
+
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """``/feature``, version 2, enabled: the finalized level of each feature."""
+    return _to_json({"version": 2, "status": 1, "features": dict(levels)})
+
+
+def decode_features(data: bytes) -> dict[str, int]:
+    """Version 1, which has ranges of levels, and 2."""
+    raw = _from_json(FEATURE, data, _FeaturesJson)
+    levels = {}
+    for name, level in raw.features.items():
+        if isinstance(level, dict):
+            level = level.get("max_version_level")
+        if not isinstance(level, int) or isinstance(level, bool) or not 0 <= level < 2**15:
+            raise DamagedNodeError(FEATURE, f"the level of {name} is {level!r}", data)
+        levels[name] = level
+    return levels
 
 
 # Topics

@@ -27,6 +27,7 @@ from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.coordination_store import StorePatience
+from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
@@ -44,6 +45,8 @@ from minikafka.server.replica.replica_fetcher_manager import ReplicaFetcherManag
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.event_loop import LoopTimer
+from minikafka.server.runtime.fast_paths import FastPaths
+from minikafka.server.runtime.features import FEATURES, FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
@@ -170,8 +173,10 @@ def make_services(
     replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
     producer_ids, metrics = ProducerIdManager(node_id=node_id, store=store), Metrics()
+    features, fast_paths = FinalizedFeatures(), FastPaths()
     coordinators = make_coordinators(
         configs,
+        features,
         CoordinatorParts(replicas, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
         ask_here=lambda asked: transactions.ask_own_coordinator(services, asked),
@@ -200,6 +205,9 @@ def make_services(
         share_partitions=_share_partitions(configs, coordinators, replicas, timer, log_io, supervisor),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
+        features=features,
+        feature_store=FinalizedFeatureStore(store, features, node_id=node_id, changed=fast_paths.drop),
+        fast_paths=fast_paths,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),
         replication_quotas=quotas,
         metrics=metrics,
@@ -465,4 +473,5 @@ def registration(
         directory_ids=tuple(encode_uuid(each) for _, each in sorted(directory_ids.items())),
         clean_start=services.log_manager.was_clean,
         http=http,
+        features={name: (levels.min, levels.max) for name, levels in FEATURES.items()},
     )

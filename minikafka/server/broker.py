@@ -297,6 +297,7 @@ class Broker:
             connect=self._connect,
             transport=transport,
         )
+        await until_connected("the levels of the features", services.feature_store.load)
         if services.acls is not None:
             await until_connected("the ACLs", services.acls.load)
         self._follow_changes(services, transport)

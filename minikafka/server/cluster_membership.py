@@ -128,6 +128,7 @@ class ClusterMembership:
         await patience.until_connected("the registration", self._register)
         self._sessions.on_new_session(self._register)
         self._sessions.on_new_session(self._config_changes.session_began)
+        self._sessions.on_new_session(services.feature_store.session_began)
         if services.acls is not None:
             self._sessions.on_new_session(services.acls.session_began)
         await self._sessions.established()
@@ -138,6 +139,7 @@ class ClusterMembership:
         start("isr-changes", self._isr_manager.write_changes, restart=Restart.ALWAYS)
         start("isr-announcements", self._isr_manager.announce_changes, restart=Restart.ALWAYS)
         start("config-changes", self._config_changes.run, restart=Restart.ALWAYS)
+        start("feature-changes", services.feature_store.run, restart=Restart.ALWAYS)
         if services.acls is not None:
             start("acl-changes", services.acls.run, restart=Restart.ALWAYS)
         try:

@@ -24,6 +24,7 @@ from minikafka.network.connection import Connection
 from minikafka.protocol.wire.releases import Release
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
@@ -39,6 +40,7 @@ from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
+from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
@@ -94,6 +96,10 @@ class Services(msgspec.Struct, kw_only=True):
     share_partitions: SharePartitionManager
     reassignments: ReassignmentService
     configs: ConfigService
+    features: FinalizedFeatures
+    """At which level each feature of the cluster stands (KIP-584)."""
+    feature_store: FinalizedFeatureStore
+    """Where the levels are kept and changed."""
     client_metrics: ClientMetricsManager
     replication_quotas: ReplicationQuotas
     client_quotas: ClientQuotas

@@ -128,9 +128,12 @@ class TransactionSettings(Protocol):
 
     transaction_max_timeout_ms: int
     transactional_id_expiration_ms: int
-    transaction_version: int
-    """The cluster's feature level, 0 to 2: the format of the records (0 for level 0, else 1), and whether the
-    coordinator's own aborts follow the second version of the protocol (KIP-890)."""
+
+    @property
+    def transaction_version(self) -> int:
+        """The cluster's feature level, 0 to 2: the format of the records (0 for level 0, else 1), and whether
+        the coordinator's own aborts follow the second version of the protocol (KIP-890)."""
+        ...
 
 
 Then = Callable[[int], Effects]

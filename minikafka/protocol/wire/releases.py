@@ -11,7 +11,7 @@ Where an imitation differs from its release:
 - Versions that Kafka 4 has removed (KIP-896) are advertised for 3.9, and not served: they need message
   formats that are gone. A connection that uses one closes, as on a 4.x broker. Clients of the last ten years
   choose newer ones.
-- ``metadata.version`` and ``kraft.version`` are levels of KRaft's own log, which is not here.
+- ``kraft.version`` is the level of KRaft's own log, which is not here.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ OWN_SOFTWARE: Final = "minikafka"
 """How our own client names itself in ApiVersions."""
 
 GROUP_VERSION: Final = "group.version"
+METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
@@ -56,7 +57,7 @@ def _older(changes: Mapping[ApiKey, tuple[int, int] | None]) -> dict[ApiKey, Ver
     return ranges
 
 
-_SHARE_GROUPS: Final = (
+SHARE_GROUP_APIS: Final = (
     ApiKey.SHARE_GROUP_HEARTBEAT,
     ApiKey.SHARE_GROUP_DESCRIBE,
     ApiKey.SHARE_FETCH,
@@ -70,7 +71,7 @@ _SHARE_GROUPS: Final = (
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
 )
-_STREAMS_GROUPS: Final = (
+STREAMS_GROUP_APIS: Final = (
     ApiKey.STREAMS_GROUP_HEARTBEAT,
     ApiKey.STREAMS_GROUP_DESCRIBE,
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
@@ -93,12 +94,17 @@ _4_1: Final = Release(
             ApiKey.WRITE_SHARE_GROUP_STATE: (0, 0),
             ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (0, 0),
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 0),
-            **dict.fromkeys(_STREAMS_GROUPS),
+            **dict.fromkeys(STREAMS_GROUP_APIS),
             ApiKey.UNREGISTER_CONTROLLER: None,
         }
     ),
-    features={GROUP_VERSION: 1, TRANSACTION_VERSION: 2, ELIGIBLE_LEADER_REPLICAS_VERSION: 1},
-    switched_off=frozenset(_SHARE_GROUPS),
+    features={
+        GROUP_VERSION: 1,
+        METADATA_VERSION: 27,
+        TRANSACTION_VERSION: 2,
+        ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+    },
+    switched_off=frozenset(SHARE_GROUP_APIS),
 )
 
 _3_9: Final = Release(
@@ -137,12 +143,12 @@ _3_9: Final = Release(
             ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 0),
             ApiKey.LIST_CONFIG_RESOURCES: (0, 0),
             ApiKey.ADD_RAFT_VOTER: (0, 0),
-            **dict.fromkeys(_SHARE_GROUPS),
-            **dict.fromkeys(_STREAMS_GROUPS),
+            **dict.fromkeys(SHARE_GROUP_APIS),
+            **dict.fromkeys(STREAMS_GROUP_APIS),
             ApiKey.UNREGISTER_CONTROLLER: None,
         }
     ),
-    features={},
+    features={METADATA_VERSION: 21},
     switched_off=frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE}),
 )
 

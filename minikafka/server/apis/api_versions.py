@@ -12,8 +12,8 @@ subscription is found by clients that connect after it was made.
 ``api.versions`` of the broker's configuration has it look like an older release, but to our own brokers
 and tools (``protocol.wire.releases``).
 
-The finalized level of ``transaction.version`` has producers choose the protocol of their transactions (see
-``server.runtime.features``).
+It says, too, which levels of which features the broker supports, and at which the cluster stands
+(``server.runtime.features``). By ``transaction.version`` producers choose the protocol of their transactions.
 
 From version 5 on (KIP-1242) a client says which broker of which cluster it means to reach; it gets
 REBOOTSTRAP_REQUIRED from another one, to which a stale address or a load balancer has brought it. Kafka
@@ -33,8 +33,9 @@ from typing import Any
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import Body
+from minikafka.protocol.wire.releases import Release
 from minikafka.server.requests import RequestContext
-from minikafka.server.runtime.features import FINALIZED_FEATURES_EPOCH, LEVELS
+from minikafka.server.runtime.features import FEATURES, FIRST_EPOCH, FinalizedFeatures
 from minikafka.server.services import Services
 
 OF_LEADERS = (ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS)
@@ -46,27 +47,28 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle_api_versions(services: Services, context: RequestContext, request: Any) -> Body:
-    if context.api_version >= 3:
-        name, version = request.client_software_name, request.client_software_version
-        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
-            return _body(ErrorCode.INVALID_REQUEST, [], LEVELS)
-        context.connection.client_software_name = name
-        context.connection.client_software_version = version
-        if context.api_version >= 5 and request.cluster_id is not None and _is_another(services, request):
-            return _body(ErrorCode.REBOOTSTRAP_REQUIRED, [], LEVELS)
+    version, release = context.api_version, services.imitated
+    features = _features(services.features, version)
+    if version >= 3:
+        software, software_version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(software) and _SOFTWARE.fullmatch(software_version)):
+            return _body(ErrorCode.INVALID_REQUEST, [], features)
+        context.connection.client_software_name = software
+        context.connection.client_software_version = software_version
+        if version >= 5 and request.cluster_id is not None and _is_another(services, request):
+            return _body(ErrorCode.REBOOTSTRAP_REQUIRED, [], features)
     hidden = () if services.configs.client_metrics_subscriptions() else CLIENT_METRICS
-    release = services.imitated
     advertised: Mapping[ApiKey, VersionRange] = ADVERTISED
-    levels: Mapping[str, int] = LEVELS
     if release is not None and release.advertises_to(context.connection.client_software_name):
-        advertised, levels = release.advertised, release.features
+        advertised = release.advertised
+        features = _features_of_release(release)
     ranges = [_range(key, versions) for key, versions in advertised.items() if key not in hidden]
     if (
         services.config.zookeeper_connect
         and context.connection.listener_name == services.config.inter_broker_listener()
     ):
         ranges += [_range(key, BETWEEN_BROKERS[key]) for key in OF_LEADERS]
-    return _body(ErrorCode.NONE, ranges, levels)
+    return _body(ErrorCode.NONE, ranges, features)
 
 
 def _is_another(services: Services, request: Any) -> bool:
@@ -75,25 +77,49 @@ def _is_another(services: Services, request: Any) -> bool:
 
 def unsupported_version(versions: VersionRange) -> Body:
     """The version 0 answer to a version of ApiVersions that is none of ``versions``."""
-    return _body(ErrorCode.UNSUPPORTED_VERSION, [_range(ApiKey.API_VERSIONS, versions)], LEVELS)
+    return _body(ErrorCode.UNSUPPORTED_VERSION, [_range(ApiKey.API_VERSIONS, versions)], {})
 
 
 def _range(key: ApiKey, versions: VersionRange) -> dict[str, Any]:
     return {"api_key": int(key), "min_version": versions.min, "max_version": versions.max}
 
 
-def _body(code: ErrorCode, api_keys: list[dict[str, Any]], levels: Mapping[str, int]) -> Body:
+def _features(features: FinalizedFeatures, version: int) -> Body:
+    return {
+        "supported_features": [
+            {"name": name, "min_version": levels.min, "max_version": levels.max}
+            for name, levels in FEATURES.items()
+            # Clients up to version 3 take a lowest level of 0 for a mistake (KIP-1022).
+            if version >= 4 or levels.min > 0
+        ],
+        "finalized_features_epoch": features.epoch,
+        "finalized_features": _finalized(features.levels()),
+    }
+
+
+def _features_of_release(release: Release) -> Body:
+    return {
+        "supported_features": [
+            {"name": name, "min_version": level, "max_version": level}
+            for name, level in release.features.items()
+        ],
+        "finalized_features_epoch": FIRST_EPOCH,
+        "finalized_features": _finalized(release.features),
+    }
+
+
+def _finalized(levels: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "min_version_level": level, "max_version_level": level}
+        for name, level in levels.items()
+    ]
+
+
+def _body(code: ErrorCode, api_keys: list[dict[str, Any]], features: Body) -> Body:
     return {
         "error_code": code,
         "api_keys": api_keys,
         "throttle_time": 0,
-        "supported_features": [
-            {"name": name, "min_version": level, "max_version": level} for name, level in levels.items()
-        ],
-        "finalized_features_epoch": FINALIZED_FEATURES_EPOCH,
-        "finalized_features": [
-            {"name": name, "min_version_level": level, "max_version_level": level}
-            for name, level in levels.items()
-        ],
+        **features,
         "zk_migration_ready": False,
     }

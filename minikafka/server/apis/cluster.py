@@ -13,11 +13,11 @@ from minikafka.security.acl import AclOperation
 from minikafka.server.apis.metadata import describe_brokers
 from minikafka.server.apis.shared.authorization import authorized_operations_on_cluster, denied_on_cluster
 from minikafka.server.cluster.coordination_store import mapped_store_failures
+from minikafka.server.cluster.finalized_features import LevelUpdate, UpgradeType
 from minikafka.server.cluster.registration import known_brokers, unregister_broker
 from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.server.replica.partition import Partition
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
-from minikafka.server.runtime.features import LEVELS
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_LEADER, NO_OFFSET, NO_TIMESTAMP, BrokerId, TopicPartition
@@ -274,50 +274,40 @@ def _state(
     }
 
 
-UPGRADE_TYPES = (1, 2, 3)
-"""Upgrade, safe downgrade, unsafe downgrade."""
+async def handle_update_features(services: Services, context: RequestContext, request: Any) -> Body:
+    """UpdateFeatures (key 57): change the levels of the cluster's features (KIP-584).
 
-
-def handle_update_features(services: Services, context: RequestContext, request: Any) -> Body:
-    """UpdateFeatures (key 57): change the cluster's feature levels (KIP-584). None changes: see
-    ``server.runtime.features``.
-
-    Behaviour (``FeatureControlManager.updateFeatures``): an empty update succeeds, and so does one that sets
-    features to the level where they are, which is 0 for a feature that this cluster does not have. Any other
-    level is INVALID_UPDATE_VERSION, for all features of the request: they change together or not at all.
-    ApiVersions says the same. It needs ALTER on the cluster.
+    Behaviour (``FeatureControlManager.updateFeatures``): the features of a request change together or not at
+    all, and what is wrong with the first of them is the answer to all: INVALID_UPDATE_VERSION for a level
+    that a live broker does not support, for a feature that is not known, for a lower level without a
+    downgrade and for a higher one with one. A level of 0 switches a feature off. Safe and unsafe
+    downgrades are alike: no level here forgets what it had. Any broker may be asked; it needs ALTER on the
+    cluster.
 
     Versions: 0 allow_downgrade; 1 upgrade_type and validate_only; 2 no results by feature.
     """
     error = denied_on_cluster(services, context, AclOperation.ALTER)
     if error is not None:
         return {"throttle_time": 0, **error_fields(error), "results": []}
-    reasons = [
-        reason for update in request.feature_updates if (reason := _refusal(services, update)) is not None
-    ]
-    if reasons:
-        return {
-            "throttle_time": 0,
-            "error_code": ErrorCode.INVALID_UPDATE_VERSION,
-            "error_message": "The update failed for all features since the following feature had an error: "
-            + reasons[0],
-            "results": [],
-        }
-    results = [
-        {"feature": update.feature, "error_code": ErrorCode.NONE, "error_message": None}
+    updates = [
+        LevelUpdate(update.feature, update.max_version_level, _upgrade_type(context, update))
         for update in request.feature_updates
     ]
-    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": None, "results": results}
+    try:
+        if updates:
+            validate_only = field(request, "validate_only", False)
+            await services.feature_store.update(updates, validate_only=validate_only)
+    except KafkaError as failure:
+        why = (
+            f"The update failed for all features since the following feature had an error: {failure.message}"
+        )
+        return {"throttle_time": 0, **error_fields(KafkaError(failure.code, why)), "results": []}
+    results = [{"feature": update.name, **NO_ERROR} for update in updates]
+    return {"throttle_time": 0, **NO_ERROR, "results": results}
 
 
-def _refusal(services: Services, update: Any) -> str | None:
-    level = update.max_version_level
-    if field(update, "upgrade_type", UPGRADE_TYPES[0]) not in UPGRADE_TYPES:
-        why = "The controller does not support the given upgrade type."
-    elif level < 0:
-        why = "A feature version cannot be less than 0."
-    elif level != LEVELS.get(update.feature, 0):
-        why = f"Local controller {services.node_id} does not support this feature at that level."
-    else:
-        return None
-    return f"Invalid update version {level} for feature {update.feature}. {why}"
+def _upgrade_type(context: RequestContext, update: Any) -> int:
+    """Version 0 knows upgrades, and downgrades that are safe."""
+    if context.api_version > 0:
+        return int(update.upgrade_type)
+    return UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE

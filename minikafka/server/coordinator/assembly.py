@@ -40,6 +40,7 @@ from minikafka.server.coordinator.transaction_service import BrokerTransactionSe
 from minikafka.server.coordinator.transaction_verification import AskHere, TransactionVerification
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.event_loop import LoopTimer
+from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.topics.topic_service import TopicService
@@ -142,6 +143,7 @@ class Coordinators(NamedTuple):
 
 def make_coordinators(
     configs: ConfigService,
+    features: FinalizedFeatures,
     parts: CoordinatorParts,
     producer_ids: ProducerIdManager,
     *,
@@ -151,7 +153,7 @@ def make_coordinators(
 ) -> Coordinators:
     """Nothing runs yet. ``confirmed_epoch``: the leader epoch in which this broker leads a partition, as the
     store confirms; None when it does not."""
-    transactions = _transaction_service(configs, parts, producer_ids, write_here, confirmed_epoch)
+    transactions = _transaction_service(configs, features, parts, producer_ids, write_here, confirmed_epoch)
     groups, shares = _group_service(configs, parts), _share_service(configs, parts)
     persister = StatePersister(
         config=lambda: configs.broker_config,
@@ -210,13 +212,14 @@ def _group_service(configs: ConfigService, parts: CoordinatorParts) -> GroupServ
 
 def _transaction_service(
     configs: ConfigService,
+    features: FinalizedFeatures,
     parts: CoordinatorParts,
     producer_ids: ProducerIdManager,
     write_here: SendMarkers,
     confirmed_epoch: Callable[[TopicPartition], Awaitable[int | None]],
 ) -> TransactionService:
     config, replicas = configs.broker_config, parts.replicas
-    settings = BrokerTransactionSettings(config)
+    settings = BrokerTransactionSettings(config, features)
     return TransactionService(
         config=config,
         replicas=replicas,

@@ -23,6 +23,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.registry import Sensor
 from minikafka.protocol.records.compression import CompressionType
+from minikafka.protocol.wire.releases import TRANSACTION_VERSION
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.purgatory.timing_wheel import Timer
 from minikafka.server.cluster.producer_ids import ProducerIdManager
@@ -30,7 +31,7 @@ from minikafka.server.coordinator.service import CoordinatorService
 from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic
 from minikafka.server.coordinator.transaction_markers import TransactionMarkerChannels
 from minikafka.server.replica.replica_manager import ReplicaManager
-from minikafka.server.runtime.features import TRANSACTION_VERSION_LEVEL
+from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import NO_EPOCH, Offset, TopicPartition
@@ -49,12 +50,16 @@ else:
 
 
 class BrokerTransactionSettings:
-    """A ``TransactionSettings``. None of the broker's properties here changes while it runs."""
+    """A ``TransactionSettings``. No property here changes while the broker runs; a feature's level may."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, features: FinalizedFeatures) -> None:
         self.transaction_max_timeout_ms = config.transaction_max_timeout_ms
         self.transactional_id_expiration_ms = config.transactional_id_expiration_ms
-        self.transaction_version = TRANSACTION_VERSION_LEVEL
+        self._features = features
+
+    @property
+    def transaction_version(self) -> int:
+        return self._features.level(TRANSACTION_VERSION)
 
 
 class TransactionReplay:

@@ -38,6 +38,7 @@ from minikafka.protocol.wire.releases import Release
 from minikafka.server.apis import api_versions
 from minikafka.server.quota.client_quotas import HandlerTime
 from minikafka.server.requests import RequestContext, encode_answer, fetch_metrics, timed
+from minikafka.server.runtime import features
 from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish
@@ -102,6 +103,16 @@ class _Route(NamedTuple):
     handler: Handler
     metrics: RequestMetrics
     answer_may_be_large: bool
+
+
+def _while_at_a_level(feature: str, handler: Handler) -> Handler:
+    """``handler``, which refuses while the feature is switched off."""
+
+    def handle(services: Services, context: RequestContext, request: Any) -> Answer | Steps[Answer]:
+        is_on = services.features.level(feature) != features.NO_LEVEL
+        return (handler if is_on else refusal.handle)(services, context, request)
+
+    return handle
 
 
 _FINISHED = (tuple, list, PendingResponse)
@@ -190,7 +201,10 @@ class Dispatcher:
             raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
         key = ApiKey(header.api_key)
         metrics = self._services.request_metrics.of(key)
-        route = _Route(_VERSIONS[key], self._handlers[key], metrics, key in _LARGE_ANSWERS)
+        handler = self._handlers[key]
+        if key in features.APIS:
+            handler = _while_at_a_level(features.APIS[key], handler)
+        route = _Route(_VERSIONS[key], handler, metrics, key in _LARGE_ANSWERS)
         self._routes[key] = route
         return route
 

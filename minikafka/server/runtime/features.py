@@ -1,39 +1,105 @@
-"""The feature levels of the cluster, as ApiVersions tells clients and UpdateFeatures might change them.
+"""The features of a cluster, and the level at which each stands.
 
-Kafka: ``BrokerFeatures``, ``TransactionVersion``, ``EligibleLeaderReplicasVersion``; KIP-584, KIP-1014. Each
-feature stands at one level, that of a new cluster of Kafka 4: ``eligible.leader.replicas.version`` 1
-(KIP-966), ``group.version`` 1, the consumer protocol of groups (KIP-848), ``share.version`` 1, share groups
-(KIP-932), and ``transaction.version`` 2, the second version of the transaction protocol (KIP-890). A producer
-that knows this version chooses it when the level is 2; the others speak the first version, which is always
-served. Java's producer looks at it (``TransactionManager``); librdkafka, aiokafka and kafka-python do not. A
-release that ``api.versions`` imitates has levels of its own (``protocol.wire.releases``).
+Kafka: ``BrokerFeatures``, ``Feature``, ``TransactionVersion``, ``GroupVersion``, ``ShareVersion``,
+``EligibleLeaderReplicasVersion``, ``FinalizedFeatures``; KIP-584, KIP-1022. A broker supports each feature in
+a range of levels, and the cluster has agreed on one of them (its finalized level). UpdateFeatures moves it
+(``server.apis.cluster``), ``server.cluster.finalized_features`` keeps it in the store and hears of changes,
+and ApiVersions tells clients. A new cluster has the levels of a new cluster of Kafka 4.4:
 
-Where it differs from Kafka: ``share.version`` 2, with which Kafka 4.4 begins, has dead letter queues
-(KIP-1191), which are not here. No level can be lowered. A cluster lowers one to go back to brokers that do
-not know it, and there are none such.
+| feature | levels | what they bring |
+|---|---|---|
+| ``eligible.leader.replicas.version`` | 1 | eligible leader replicas (KIP-966) |
+| ``group.version`` | 0 to 1 | 1: the consumer protocol of groups (KIP-848) |
+| ``metadata.version`` | 33 | none: that of 4.4, by which Kafka's tools know the release |
+| ``share.version`` | 0 to 2 | 1: share groups (KIP-932); 2: their dead letter queues (KIP-1191) |
+| ``transaction.version`` | 0 to 2 | 1: records of newer format; 2: the second protocol (KIP-890) |
+
+Level 0 is that of a feature that is not there: its APIs are answered with UNSUPPORTED_VERSION. A producer
+that knows the second version of the transaction protocol chooses it at ``transaction.version`` 2; the first
+is always served. Java's producer looks at the level (``TransactionManager``); librdkafka, aiokafka and
+kafka-python do not. A release that ``api.versions`` imitates has levels of its own
+(``protocol.wire.releases``).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.releases import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
+    METADATA_VERSION,
+    SHARE_GROUP_APIS,
     TRANSACTION_VERSION,
 )
 
 SHARE_VERSION: Final = "share.version"
-TRANSACTION_VERSION_LEVEL: Final = 2
 
-LEVELS: Final = {
-    ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
-    GROUP_VERSION: 1,
-    SHARE_VERSION: 1,
-    TRANSACTION_VERSION: TRANSACTION_VERSION_LEVEL,
+NO_LEVEL: Final = 0
+"""Of a feature that is switched off, or that the cluster does not have."""
+
+FIRST_EPOCH: Final = 0
+"""Of a cluster that has changed no level. More than -1, of a client that has heard of none."""
+
+
+class SupportedLevels(NamedTuple):
+    """What a broker knows of a feature, and the level that a new cluster has."""
+
+    min: int
+    max: int
+    default: int
+
+
+FEATURES: Final[Mapping[str, SupportedLevels]] = {
+    ELIGIBLE_LEADER_REPLICAS_VERSION: SupportedLevels(1, 1, 1),
+    GROUP_VERSION: SupportedLevels(0, 1, 1),
+    METADATA_VERSION: SupportedLevels(33, 33, 33),
+    SHARE_VERSION: SupportedLevels(0, 2, 2),
+    TRANSACTION_VERSION: SupportedLevels(0, 2, 2),
 }
-"""Of each feature, its only one."""
+"""In alphabetical order."""
 
-FINALIZED_FEATURES_EPOCH: Final = 0
-"""Rises when a level changes, which none does. A client that has heard of none (-1) takes in what comes with
-it."""
+DEFAULT_LEVELS: Final[Mapping[str, int]] = {name: levels.default for name, levels in FEATURES.items()}
+
+
+APIS: Final[Mapping[ApiKey, str]] = {
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: GROUP_VERSION,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: GROUP_VERSION,
+    **dict.fromkeys(SHARE_GROUP_APIS, SHARE_VERSION),
+}
+"""Which feature an API belongs to; those of a feature that is switched off are refused."""
+
+
+class FinalizedFeatures:
+    """The levels as this broker knows them: ``Services.features``. Ask each time; a level may change."""
+
+    def __init__(self, levels: Mapping[str, int] = DEFAULT_LEVELS, *, epoch: int = FIRST_EPOCH) -> None:
+        self._levels = dict(levels)
+        self._epoch = epoch
+
+    def __repr__(self) -> str:
+        return f"FinalizedFeatures({self._levels}, epoch {self._epoch})"
+
+    @property
+    def epoch(self) -> int:
+        """Rises with each change of a level."""
+        return self._epoch
+
+    def level(self, name: str) -> int:
+        """``NO_LEVEL`` of a feature that the cluster does not have."""
+        return self._levels.get(name, NO_LEVEL)
+
+    def levels(self) -> Mapping[str, int]:
+        """Of the features that are not switched off, as Kafka tells them."""
+        return {name: level for name, level in self._levels.items() if level != NO_LEVEL}
+
+    def all_levels(self) -> Mapping[str, int]:
+        """Of those that are switched off, too."""
+        return self._levels
+
+    def replace(self, levels: Mapping[str, int], *, epoch: int) -> None:
+        """Take in what the cluster has agreed on."""
+        self._levels = dict(levels)
+        self._epoch = epoch

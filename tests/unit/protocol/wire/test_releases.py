@@ -12,7 +12,7 @@ from kafka.protocol.broker_version_data import infer_broker_version_from_api_ver
 from minikafka.config.broker import BROKER_CONFIG_KEYS
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.releases import OLDER
-from minikafka.server.runtime.features import LEVELS
+from minikafka.server.runtime.features import DEFAULT_LEVELS
 
 DATA = Path("tests/support/data")
 """As brokers of 3.9.1, 4.1.0 and 4.4.0 with their defaults, in KRaft mode, answered ApiVersions. They had no
@@ -20,10 +20,7 @@ receiver of client metrics, which hides its APIs."""
 
 CLIENT_METRICS = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0), ApiKey.PUSH_TELEMETRY: (0, 0)}
 
-OF_KRAFT = {"metadata.version"}
-NOT_HERE = {"streams.version", "share.version"}
-LOWER_HERE = {"share.version": 1}
-"""Level 2 of 4.4 has dead letter queues (KIP-1191)."""
+NOT_HERE = {"streams.version"}
 
 
 def read(name: str) -> Any:
@@ -40,13 +37,9 @@ def test_the_ranges_are_those_of_the_release(release: str) -> None:
 
 @pytest.mark.parametrize("release", ["3.9", "4.1", "4.4"])
 def test_the_features_are_those_of_a_new_cluster(release: str) -> None:
-    levels = OLDER[release].features if release in OLDER else LEVELS
+    levels = OLDER[release].features if release in OLDER else DEFAULT_LEVELS
     recorded = read("kafka_features.json")[release]
-    if release == "4.4":
-        recorded |= LOWER_HERE
-    assert {
-        name: recorded[name] for name in recorded.keys() - OF_KRAFT - (NOT_HERE - levels.keys())
-    } == levels
+    assert {name: recorded[name] for name in recorded.keys() - (NOT_HERE - levels.keys())} == levels
 
 
 def test_what_is_switched_off_is_advertised_nevertheless() -> None:

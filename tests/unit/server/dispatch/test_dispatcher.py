@@ -17,13 +17,20 @@ from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
-from minikafka.protocol.wire.releases import OLDER, OWN_SOFTWARE, Release
+from minikafka.protocol.wire.releases import (
+    GROUP_VERSION,
+    METADATA_VERSION,
+    OLDER,
+    OWN_SOFTWARE,
+    Release,
+)
 from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
+from minikafka.server.runtime.features import DEFAULT_LEVELS, SHARE_VERSION, FinalizedFeatures
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
@@ -36,6 +43,7 @@ class StubServices:
         self.configs = SimpleNamespace(client_metrics_subscriptions=lambda: ["one"])
         self.fast_paths = FastPaths()
         self.config = broker_config({})
+        self.features = FinalizedFeatures()
         self.authorizer = None
         self.imitated: Release | None = None
         self.clock = ManualClock()
@@ -266,6 +274,27 @@ async def test_an_imitated_release_serves_what_it_knew_to_all_but_our_own(superv
     assert len(handled) == 2, "the release had it switched off"
 
 
+@pytest.mark.parametrize(
+    ("key", "feature"),
+    [(ApiKey.CONSUMER_GROUP_DESCRIBE, GROUP_VERSION), (ApiKey.SHARE_GROUP_DESCRIBE, SHARE_VERSION)],
+)
+async def test_the_apis_of_a_feature_are_refused_while_it_is_off(
+    supervisor: Supervisor, key: ApiKey, feature: str
+) -> None:
+    services = StubServices(supervisor)
+    dispatch = Dispatcher(cast(Services, services), {key: lambda *_: (b"answer",)})
+    frame = request(key, 1, {"group_ids": ["g"], "include_authorized_operations": False})
+    assert serve(dispatch, frame) == (b"answer",)
+
+    services.features.replace({**DEFAULT_LEVELS, feature: 0}, epoch=1)
+    (buffer,) = serve(dispatch, frame)
+    _, answer = decode_response(api_key=key, api_version=1, frame=buffer[4:])
+    assert [each.error_code for each in answer.groups] == [ErrorCode.UNSUPPORTED_VERSION]
+
+    services.features.replace({**DEFAULT_LEVELS, feature: 1}, epoch=2)
+    assert serve(dispatch, frame) == (b"answer",)
+
+
 async def test_an_imitated_release_names_its_versions(supervisor: Supervisor) -> None:
     services = StubServices(supervisor)
     services.imitated = OLDER["3.9"]
@@ -280,4 +309,5 @@ async def test_an_imitated_release_names_its_versions(supervisor: Supervisor) ->
         _, answer = decode_response(api_key=ApiKey.API_VERSIONS, api_version=4, frame=frame[4:])
         ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
         assert ranges == expected
-        assert bool(answer.finalized_features) == (name == OWN_SOFTWARE)
+        named = {each.name for each in answer.finalized_features}
+        assert named == ({*DEFAULT_LEVELS} if name == OWN_SOFTWARE else {METADATA_VERSION})

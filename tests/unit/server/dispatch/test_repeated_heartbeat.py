@@ -30,6 +30,7 @@ from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.fast_paths import NEVER, FastPaths
+from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 
@@ -146,6 +147,7 @@ class Served:
             client_quotas=self.quotas,
             scheduler=WorkScheduler(clock),
             fast_paths=self.fast_paths,
+            features=FinalizedFeatures(),
             authorizer=None,
         )
         self.connection = SimpleNamespace(memory=None, received_ns=0, peer_host="::1", principal=ANONYMOUS)

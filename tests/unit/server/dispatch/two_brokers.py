@@ -34,6 +34,7 @@ from minikafka.server.quota.client_quotas import CLIENT_LIFE_MS, ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime import fast_paths
 from minikafka.server.runtime.fast_paths import FastPath, FastPaths
+from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
@@ -114,6 +115,7 @@ class OneBroker:
             log_io=self.replicas.log_io,
             fetch_sessions=FetchSessionCache(max_slots=10, rng=cast(Any, None), clock=clock),
             fast_paths=(paths := FastPaths()),
+            features=FinalizedFeatures(),
             authorizer=FakeAuthorizer(),
             configs=SimpleNamespace(
                 subscribe_topics=self._config_followers.append,

@@ -24,6 +24,7 @@ from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
+from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
@@ -43,6 +44,7 @@ class World:
         self.clock = ManualClock()
         self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
         self.fast_paths = FastPaths()
+        self.features = FinalizedFeatures()
         self.supervisor = Supervisor()
         self.scheduler = WorkScheduler(self.clock)
         self.request_metrics = request_channel_metrics()

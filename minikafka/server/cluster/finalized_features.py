@@ -1,0 +1,232 @@
+"""The levels of the cluster's features in the coordination store: read, changed, and heard of by all brokers.
+
+Kafka: ``FeatureZNode``, ``FinalizedFeatureChangeListener`` (3.9), ``FeatureControlManager``; KIP-584. The
+levels are in ``/feature``, where Kafka on ZooKeeper kept them. There is none until a level is changed: a
+feature that the node does not name is at its default. The node's version is the epoch of the levels, with
+one added, so that the first change is a newer epoch than that of a cluster which has changed none. Every
+broker watches the node. A change is one conditional write: of two that come together the second is judged
+by what the first has made of the levels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from minikafka.coordination import paths
+from minikafka.coordination.store import (
+    BadVersionError,
+    CoordinationStore,
+    NodeExistsError,
+    NoNodeError,
+    StoreError,
+    WatchEvent,
+)
+from minikafka.errors import ErrorCode, KafkaError, StartError
+from minikafka.server.cluster.coordination_store import mapped_store_failures
+from minikafka.server.runtime.features import DEFAULT_LEVELS, FEATURES, FIRST_EPOCH, FinalizedFeatures
+from minikafka.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_MS = 1000
+"""While the store cannot be reached."""
+
+WRITE_ATTEMPTS_MAX = 5
+"""Lost races before a change gives up."""
+
+
+class UpgradeType(IntEnum):
+    """``FeatureUpdate.UpgradeType``."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class LevelUpdate(NamedTuple):
+    """What UpdateFeatures asks of one feature; ``upgrade_type`` as it came, of whatever value."""
+
+    name: str
+    level: int
+    upgrade_type: int
+
+
+NOT_SUPPORTED: Final = (0, 0)
+"""The levels of a feature that a broker does not know."""
+
+
+class FinalizedFeatureStore:
+    """``load`` before clients are served, then ``run`` as a task."""
+
+    def __init__(
+        self,
+        store: CoordinationStore,
+        features: FinalizedFeatures,
+        *,
+        node_id: BrokerId,
+        changed: Callable[[], None],
+    ) -> None:
+        """``features`` is kept as the store has it; ``changed`` is called after each change of it."""
+        self._store = store
+        self._features = features
+        self._node_id = node_id
+        self._changed = changed
+        self._notice = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"FinalizedFeatureStore({self._features!r})"
+
+    # As it is
+
+    async def load(self) -> None:
+        """Read the levels, and watch them.
+
+        Raises:
+            StartError: the cluster is at a level that this broker does not support. StoreError.
+        """
+        await self._reload()
+        for name, level in self._features.levels().items():
+            supported = FEATURES.get(name)
+            if supported is None or not supported.min <= level <= supported.max:
+                known = "no level" if supported is None else f"{supported.min} to {supported.max}"
+                raise StartError(
+                    f"the cluster's {name} is {level}, of which this broker knows {known}: "
+                    "start a broker of a newer release, or lower the level first"
+                )
+
+    async def _reload(self) -> None:
+        if await self._store.exists(paths.FEATURE, watch=self._noticed) is None:
+            levels, epoch = dict(DEFAULT_LEVELS), FIRST_EPOCH
+        else:
+            levels, epoch = await self._read()
+        if (levels, epoch) != (self._features.all_levels(), self._features.epoch):
+            self._features.replace(levels, epoch=epoch)
+            self._changed()
+
+    async def _read(self) -> tuple[dict[str, int], int]:
+        """The levels of all features, and their epoch."""
+        try:
+            node = await self._store.get(paths.FEATURE)
+        except NoNodeError:
+            return dict(DEFAULT_LEVELS), FIRST_EPOCH
+        return {**DEFAULT_LEVELS, **paths.decode_features(node.data)}, _epoch(node.stat.version)
+
+    def _noticed(self, event: WatchEvent) -> None:
+        self._notice.set()
+
+    async def session_began(self) -> None:
+        """Look again: the watch went with the old session."""
+        self._notice.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._notice.wait()
+            self._notice.clear()
+            try:
+                await self._reload()
+            except StoreError as error:
+                logger.warning("the features' levels wait for the coordination store: %s", error)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+                self._notice.set()
+
+    # Changing it
+
+    async def update(self, updates: list[LevelUpdate], *, validate_only: bool) -> None:
+        """Change the levels, of all features or of none.
+
+        Raises:
+            KafkaError: INVALID_UPDATE_VERSION for the first update that cannot be; REQUEST_TIMED_OUT when
+                others were faster too often; what the store's failures mean.
+        """
+        with mapped_store_failures("changing levels of features"):
+            supported = await self._supported_by_others()
+            for _ in range(WRITE_ATTEMPTS_MAX):
+                levels, epoch = await self._read()
+                for update in updates:
+                    self._check(update, levels, supported)
+                if validate_only:
+                    return
+                changed = levels | {update.name: update.level for update in updates}
+                if changed == levels:
+                    return
+                data = paths.encode_features(changed)
+                try:
+                    if epoch == FIRST_EPOCH:
+                        await self._store.create(paths.FEATURE, data)
+                    else:
+                        await self._store.set(paths.FEATURE, data, epoch - _epoch(0))
+                except (BadVersionError, NodeExistsError, NoNodeError):
+                    continue
+                await self._reload()
+                return
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Others changed levels of features all the time.")
+
+    async def _supported_by_others(self) -> dict[int, Mapping[str, tuple[int, int]]]:
+        """What each other live broker supports, as its registration says."""
+        supported: dict[int, Mapping[str, tuple[int, int]]] = {}
+        for name in await self._store.children(paths.BROKER_IDS):
+            if int(name) != self._node_id:
+                try:
+                    node = await self._store.get(paths.broker_path(int(name)))
+                except NoNodeError:
+                    continue
+                supported[int(name)] = paths.decode_broker(int(name), node.data).features
+        return supported
+
+    def _check(
+        self,
+        update: LevelUpdate,
+        levels: Mapping[str, int],
+        others: Mapping[int, Mapping[str, tuple[int, int]]],
+    ) -> None:
+        """Kafka: ``FeatureControlManager.updateFeature``. Raises KafkaError INVALID_UPDATE_VERSION."""
+        name, level, upgrade_type = update
+        own = FEATURES.get(name)
+        refusals = [
+            _unsupported(f"Local controller {self._node_id}", (own.min, own.max) if own else None, level)
+        ]
+        refusals += [
+            _unsupported(f"Broker {node_id}", ranges.get(name), level) for node_id, ranges in others.items()
+        ]
+        current = levels.get(name, 0)
+        why: str | None
+        if upgrade_type not in tuple(UpgradeType):
+            why = "The controller does not support the given upgrade type."
+        elif level < 0:
+            why = "A feature version cannot be less than 0."
+        elif any(refusals):
+            why = next(filter(None, refusals))
+        elif level < current and upgrade_type == UpgradeType.UPGRADE:
+            why = (
+                "Can't downgrade the version of this feature without setting the upgrade type to either safe "
+                "or unsafe downgrade."
+            )
+        elif level > current and upgrade_type != UpgradeType.UPGRADE:
+            why = "Can't downgrade to a newer version."
+        elif own is None:
+            why = f"Feature {name} not found."
+        else:
+            return
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {why}"
+        )
+
+
+def _epoch(version: int) -> int:
+    """Of the levels that a node of that version has."""
+    return FIRST_EPOCH + 1 + version
+
+
+def _unsupported(broker: str, levels: tuple[int, int] | None, level: int) -> str | None:
+    """Why ``broker`` cannot have that level; None: it can (``QuorumFeatures.reasonNotSupported``)."""
+    low, high = levels or NOT_SUPPORTED
+    if low <= level <= high:
+        return None
+    if levels is None:
+        return f"{broker} does not support this feature."
+    return f"{broker} only supports versions {low if low == high else f'{low}-{high}'}"
