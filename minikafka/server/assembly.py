@@ -45,7 +45,6 @@ from minikafka.server.replica.replica_fetcher_manager import ReplicaFetcherManag
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.event_loop import LoopTimer
-from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.features import FEATURES, FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
@@ -173,16 +172,9 @@ def make_services(
     replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
     producer_ids, metrics = ProducerIdManager(node_id=node_id, store=store), Metrics()
-    features, fast_paths = FinalizedFeatures(), FastPaths()
-    coordinators = make_coordinators(
-        configs,
-        features,
-        CoordinatorParts(replicas, topics, timer, log_io, supervisor, metrics, rng, connect),
-        producer_ids,
-        ask_here=lambda asked: transactions.ask_own_coordinator(services, asked),
-        write_here=lambda markers: write_txn_markers.write_markers(services, markers),
-        confirmed_epoch=lambda topic_partition: _confirmed_epoch(services, topic_partition),
-    )
+    features = FinalizedFeatures()
+    parts = CoordinatorParts(replicas, topics, timer, log_io, supervisor, metrics, rng, connect)
+    coordinators = _coordinators(configs, features, parts, producer_ids, lambda: services)
     services = Services(
         config=configs.broker_config,
         imitated=OLDER.get(configs.broker_config.api_versions),
@@ -206,8 +198,7 @@ def make_services(
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         features=features,
-        feature_store=FinalizedFeatureStore(store, features, node_id=node_id, changed=fast_paths.drop),
-        fast_paths=fast_paths,
+        feature_store=FinalizedFeatureStore(store, features, node_id=node_id),
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),
         replication_quotas=quotas,
         metrics=metrics,
@@ -222,6 +213,24 @@ def make_services(
     _set_authorizer(services)
     drop_fast_paths_with_changes(services)
     return services
+
+
+def _coordinators(
+    configs: ConfigService,
+    features: FinalizedFeatures,
+    parts: CoordinatorParts,
+    producer_ids: ProducerIdManager,
+    services: Callable[[], Services],
+) -> Coordinators:
+    return make_coordinators(
+        configs,
+        features,
+        parts,
+        producer_ids,
+        ask_here=lambda asked: transactions.ask_own_coordinator(services(), asked),
+        write_here=lambda markers: write_txn_markers.write_markers(services(), markers),
+        confirmed_epoch=lambda topic_partition: _confirmed_epoch(services(), topic_partition),
+    )
 
 
 def _share_partitions(
@@ -318,6 +327,7 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     services.replica_manager.add_leadership_listener(drop)
     services.configs.subscribe_topics(drop)  # after the logs, which have it then
     services.configs.subscribe_broker(drop)
+    services.feature_store.follow(drop)
     if services.authorizer is not None:
         services.authorizer.follow(drop)
 

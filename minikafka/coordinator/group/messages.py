@@ -13,7 +13,7 @@ coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
@@ -234,105 +234,105 @@ class ListedGroup(msgspec.Struct, frozen=True):
     group_type: str
 
 
-class ConsumerGroupHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """None: not changed since the last heartbeat (KIP-848). ``rebalance_timeout_ms`` -1 likewise."""
+class ModernGroupHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member of a consumer group (KIP-848) and one of a share group (KIP-932) say alike. None: not
+    changed since the last heartbeat."""
 
     group_id: str
     member_id: str
     member_epoch: int
-    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
-    instance_id: str | None = None
+    """0 joins, -1 leaves; -2 leaves for a while (static members of consumer groups)."""
     rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
     subscribed_topic_names: tuple[str, ...] | None = None
+    client_id: str
+    client_host: str
+
+
+class ModernGroupHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
+    """And what they hear."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: TopicPartitions | None = None
+    """None: as it was."""
+
+
+class DescribedModernMember(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of members of either kind of group."""
+
+    member_id: str
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    assignment: TopicPartitions
+
+    def topic_ids(self) -> Iterable[UUID]:
+        """Of all that it has, or shall have."""
+        return self.assignment
+
+
+class DescribedModernGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """For ConsumerGroupDescribe and ShareGroupDescribe."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str = ""
+    members: tuple[DescribedModernMember, ...] = ()
+
+
+class ConsumerGroupHeartbeat(ModernGroupHeartbeat, frozen=True, kw_only=True):
+    """``rebalance_timeout_ms`` -1: not changed."""
+
+    instance_id: str | None = None
+    rebalance_timeout_ms: int = -1
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     topic_partitions: TopicPartitions | None = None
-    client_id: str
-    client_host: str
     version: int
     """Of the API: since 1 the client makes the member id, and may send a regular expression."""
     may_describe: MayDescribe | None = None
     """Which topics a regular expression may match; None: all."""
 
 
-class ConsumerGroupHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: TopicPartitions | None = None
-    """None: as it was."""
+class ConsumerGroupHeartbeatResult(ModernGroupHeartbeatResult, frozen=True, kw_only=True):
+    pass
 
 
-class DescribedConsumerMember(msgspec.Struct, frozen=True, kw_only=True):
-    member_id: str
+class DescribedConsumerMember(DescribedModernMember, frozen=True, kw_only=True):
     instance_id: str | None
-    rack_id: str | None
-    member_epoch: int
-    client_id: str
-    client_host: str
-    subscribed_topic_names: tuple[str, ...]
     subscribed_topic_regex: str | None
-    assignment: TopicPartitions
     target_assignment: TopicPartitions
     member_type: int
     """1: KIP-848; 0: classic."""
 
+    def topic_ids(self) -> Iterable[UUID]:
+        return (*self.assignment, *self.target_assignment)
 
-class DescribedConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """For ConsumerGroupDescribe."""
 
-    group_id: str
-    error: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    assignor_name: str = ""
+class DescribedConsumerGroup(DescribedModernGroup, frozen=True, kw_only=True):
     members: tuple[DescribedConsumerMember, ...] = ()
 
 
-class ShareGroupHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """None: not changed since the last heartbeat (KIP-932)."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    """0 joins, -1 leaves."""
-    rack_id: str | None = None
-    subscribed_topic_names: tuple[str, ...] | None = None
-    client_id: str
-    client_host: str
+class ShareGroupHeartbeat(ModernGroupHeartbeat, frozen=True, kw_only=True):
+    pass
 
 
-class ShareGroupHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: TopicPartitions | None = None
-    """None: as it was."""
+class ShareGroupHeartbeatResult(ModernGroupHeartbeatResult, frozen=True, kw_only=True):
+    pass
 
 
-class DescribedShareMember(msgspec.Struct, frozen=True, kw_only=True):
-    member_id: str
-    rack_id: str | None
-    member_epoch: int
-    client_id: str
-    client_host: str
-    subscribed_topic_names: tuple[str, ...]
-    assignment: TopicPartitions
+class DescribedShareMember(DescribedModernMember, frozen=True, kw_only=True):
+    pass
 
 
-class DescribedShareGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """For ShareGroupDescribe."""
-
-    group_id: str
-    error: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    assignor_name: str = ""
+class DescribedShareGroup(DescribedModernGroup, frozen=True, kw_only=True):
     members: tuple[DescribedShareMember, ...] = ()
 
 

@@ -6,6 +6,7 @@ And their offsets: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShar
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,10 +14,8 @@ from minikafka.coordinator.group.messages import (
     AlterShareGroupOffsets,
     AlterShareGroupOffsetsResult,
     DeleteShareGroupOffsetsResult,
-    DescribedShareGroup,
     DescribedShareMember,
     ShareGroupHeartbeat,
-    ShareGroupHeartbeatResult,
 )
 from minikafka.coordinator.share.messages import (
     DEFAULT_LEADER_EPOCH,
@@ -31,9 +30,7 @@ from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import (
-    NOT_ASKED,
     Permission,
-    authorized_operations,
     denied,
     permission,
     require,
@@ -44,9 +41,15 @@ from minikafka.server.apis.shared.coordinator_requests import (
     check_group_id,
     client_host,
     client_id,
-    outcome,
 )
 from minikafka.server.apis.shared.leader_offsets import latest_offsets
+from minikafka.server.apis.shared.modern_groups import (
+    assignment_body,
+    describe_groups,
+    heartbeat_body,
+    refusal_of_group,
+    refusal_of_topics,
+)
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.services import Services
@@ -73,7 +76,7 @@ def handle_share_group_heartbeat(
     """
     error = _refusal(services, context, request)
     if error is not None:
-        return _heartbeat_body(error)
+        return heartbeat_body(error)
     names = request.subscribed_topic_names
     heartbeat = ShareGroupHeartbeat(
         group_id=request.group_id,
@@ -89,104 +92,37 @@ def handle_share_group_heartbeat(
         context,
         heartbeat.group_id,
         lambda shard, ticket, now_ms: shard.share_group_heartbeat(heartbeat, ticket, now_ms),
-        _heartbeat_body,
+        heartbeat_body,
     )
 
 
 def _refusal(services: Services, context: RequestContext, request: Any) -> KafkaError | None:
-    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
-    if error is not None:
-        return error
-    if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
-        return KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
-    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
-    names = request.subscribed_topic_names or ()
-    if describable is not None and not all(describable[name] for name in names):
-        return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return None
-
-
-def _heartbeat_body(result: ShareGroupHeartbeatResult | KafkaError) -> Body:
-    if isinstance(result, KafkaError):
-        nothing = {"member_id": None, "member_epoch": 0, "heartbeat_interval": 0, "assignment": None}
-        return {"throttle_time": 0, **error_fields(result), **nothing}
-    assignment = None
-    if result.assignment is not None:
-        assignment = {
-            "topic_partitions": [
-                {"topic_id": topic_id, "partitions": sorted(partitions)}
-                for topic_id, partitions in result.assignment.items()
-            ]
-        }
-    return {
-        "throttle_time": 0,
-        **NO_ERROR,
-        "member_id": result.member_id,
-        "member_epoch": result.member_epoch,
-        "heartbeat_interval": result.heartbeat_interval_ms,
-        "assignment": assignment,
-    }
+    error = refusal_of_group(services, context, request.group_id)
+    if error is None and not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
+        error = KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+    return error or refusal_of_topics(services, context, request.subscribed_topic_names)
 
 
 def handle_share_group_describe(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     """ShareGroupDescribe (key 77): share groups, with what their members share in.
 
-    Behaviour (``KafkaApis.handleShareGroupDescribe``): each group has its own error; one that is not there,
-    or is no share group, is GROUP_ID_NOT_FOUND, and an empty id INVALID_GROUP_ID; without DESCRIBE on the
-    group it is GROUP_AUTHORIZATION_FAILED, and without DESCRIBE on a topic that one of its members shares in
-    TOPIC_AUTHORIZATION_FAILED. A group that is named again is answered once, as in ConsumerGroupDescribe.
+    Behaviour (``KafkaApis.handleShareGroupDescribe``): one that is not there, or is no share group, is
+    GROUP_ID_NOT_FOUND; what else there is: ``describe_groups``.
 
     Versions: 1.
     """
-    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
-    groups = []
-    for group_id in dict.fromkeys(request.group_ids):
-        group = _describe(services, context, describable, group_id)
-        operations = NOT_ASKED
-        if group.error is ErrorCode.NONE:
-            asked = request.include_authorized_operations
-            operations = authorized_operations(services, context, ResourceType.GROUP, group_id, asked=asked)
-        groups.append(_described(services.metadata, group, operations))
-        yield
-    return {"throttle_time": 0, "groups": groups}
-
-
-def _describe(
-    services: Services, context: RequestContext, describable: Permission | None, group_id: str
-) -> DescribedShareGroup:
-    def read() -> DescribedShareGroup:
-        require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        check_group_id(group_id)
-        return services.groups.shard_of(group_id).describe_share_group(group_id)
-
-    found = outcome(read)
-    if isinstance(found, KafkaError):
-        return DescribedShareGroup(group_id=group_id, error=found.code, error_message=found.message)
-    ids = {topic_id for member in found.members for topic_id in member.assignment}
-    topics = [topic for each in sorted(ids) if (topic := services.metadata.topic_by_id(each)) is not None]
-    if describable is not None and not all(describable[topic.name] for topic in topics):
-        return DescribedShareGroup(
-            group_id=group_id,
-            error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
+    return (
+        yield from describe_groups(
+            services,
+            context,
+            request,
+            describe=lambda shard, group_id: shard.describe_share_group(group_id),
+            member=partial(_member, services.metadata),
         )
-    return found
+    )
 
 
-def _described(metadata: MetadataCache, group: DescribedShareGroup, operations: int) -> dict[str, Any]:
-    return {
-        **error_fields(KafkaError(group.error, group.error_message)),
-        "group_id": group.group_id,
-        "group_state": group.state,
-        "group_epoch": group.group_epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "assignor_name": group.assignor_name,
-        "members": [_member(metadata, member) for member in group.members],
-        "authorized_operations": operations,
-    }
-
-
-def _member(metadata: MetadataCache, member: DescribedShareMember) -> dict[str, Any]:
+def _member(metadata: MetadataCache, member: DescribedShareMember) -> Body:
     return {
         "member_id": member.member_id,
         "rack_id": member.rack_id,
@@ -194,13 +130,7 @@ def _member(metadata: MetadataCache, member: DescribedShareMember) -> dict[str, 
         "client_id": member.client_id,
         "client_host": member.client_host,
         "subscribed_topic_names": list(member.subscribed_topic_names),
-        "assignment": {
-            "topic_partitions": [
-                {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(numbers)}
-                for topic_id, numbers in member.assignment.items()
-                if (topic := metadata.topic_by_id(topic_id)) is not None
-            ]
-        },
+        "assignment": assignment_body(metadata, member.assignment),
     }
 
 

@@ -62,23 +62,20 @@ NOT_SUPPORTED: Final = (0, 0)
 class FinalizedFeatureStore:
     """``load`` before clients are served, then ``run`` as a task."""
 
-    def __init__(
-        self,
-        store: CoordinationStore,
-        features: FinalizedFeatures,
-        *,
-        node_id: BrokerId,
-        changed: Callable[[], None],
-    ) -> None:
-        """``features`` is kept as the store has it; ``changed`` is called after each change of it."""
+    def __init__(self, store: CoordinationStore, features: FinalizedFeatures, *, node_id: BrokerId) -> None:
+        """``features`` is kept as the store has it."""
         self._store = store
         self._features = features
         self._node_id = node_id
-        self._changed = changed
+        self._followers: list[Callable[[], None]] = []
         self._notice = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"FinalizedFeatureStore({self._features!r})"
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """``changed`` is called after every change of the levels."""
+        self._followers.append(changed)
 
     # As it is
 
@@ -105,7 +102,8 @@ class FinalizedFeatureStore:
             levels, epoch = await self._read()
         if (levels, epoch) != (self._features.all_levels(), self._features.epoch):
             self._features.replace(levels, epoch=epoch)
-            self._changed()
+            for changed in self._followers:
+                changed()
 
     async def _read(self) -> tuple[dict[str, int], int]:
         """The levels of all features, and their epoch."""

@@ -29,6 +29,7 @@ from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.security.acl import ANONYMOUS, AclOperation, ResourceType
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import drop_fast_paths_with_changes
+from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
 from minikafka.server.dispatch.dispatcher import Dispatcher, Handler
 from minikafka.server.quota.client_quotas import CLIENT_LIFE_MS, ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
@@ -115,7 +116,8 @@ class OneBroker:
             log_io=self.replicas.log_io,
             fetch_sessions=FetchSessionCache(max_slots=10, rng=cast(Any, None), clock=clock),
             fast_paths=(paths := FastPaths()),
-            features=FinalizedFeatures(),
+            features=(features := FinalizedFeatures()),
+            feature_store=FinalizedFeatureStore(cast(Any, None), features, node_id=cast(Any, 1)),
             authorizer=FakeAuthorizer(),
             configs=SimpleNamespace(
                 subscribe_topics=self._config_followers.append,
