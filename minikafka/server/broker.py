@@ -297,9 +297,7 @@ class Broker:
             connect=self._connect,
             transport=transport,
         )
-        await until_connected("the levels of the features", services.feature_store.load)
-        if services.acls is not None:
-            await until_connected("the ACLs", services.acls.load)
+        await self._load(services)
         self._follow_changes(services, transport)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         for part in (services.groups, services.transactions, services.shares, services.share_partitions):
@@ -309,6 +307,13 @@ class Broker:
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
         supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
+
+    async def _load(self, services: Services) -> None:
+        """What the cluster has agreed on, before clients come. Raises StartError, StoreError."""
+        until_connected = StorePatience(services.store, self._clock).until_connected
+        await until_connected("the levels of the features", services.feature_store.load)
+        if services.acls is not None:
+            await until_connected("the ACLs", services.acls.load)
 
     async def _open(
         self, services: Services, sessions: SessionKeeper, cleaner: LogCleaner, budget: DescriptorBudget

@@ -24,11 +24,17 @@ from uuid import UUID
 
 import msgspec
 
-from minikafka.coordinator.group.consumer.consumer_group import GroupChange
 from minikafka.coordinator.group.consumer.target import AssignmentBuilder, GroupSpec
 from minikafka.coordinator.group.environment import TopicImage
 from minikafka.coordinator.group.group import Footprint, member_bytes
 from minikafka.coordinator.group.messages import Effects, ListedGroup
+from minikafka.coordinator.group.modern_group import (
+    Draft,
+    GroupChange,
+    count_names,
+    fenced_member_epoch,
+    known_member,
+)
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupRecord,
@@ -47,7 +53,6 @@ from minikafka.protocol.internal.group_records import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
     TopicPartitions,
-    Value,
 )
 
 PROTOCOL_TYPE = "share"
@@ -91,14 +96,8 @@ class ShareGroupMember(msgspec.Struct, frozen=True):
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH.
         """
-        if epoch in (self.epoch, self.current.previous_member_epoch):
-            return
-        kind = "greater" if epoch > self.epoch else "smaller"
-        raise KafkaError(
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            f"The share group member has a {kind} member epoch ({epoch}) than the one known by the group "
-            f"coordinator ({self.epoch}). The member must abandon all its partitions and rejoin.",
-        )
+        if epoch not in (self.epoch, self.current.previous_member_epoch):
+            raise fenced_member_epoch(PROTOCOL_TYPE, epoch, known=self.epoch)
 
 
 class ShareGroup:
@@ -153,12 +152,7 @@ class ShareGroup:
 
     def member(self, member_id: str) -> ShareGroupMember:
         """Raises KafkaError UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self._group_id}."
-            )
-        return member
+        return known_member(self.members, member_id, self._group_id)
 
     def subscribed_topics(self) -> list[str]:
         """The names that members want, in alphabetical order; some may not exist."""
@@ -292,26 +286,14 @@ class ShareGroup:
     def _count(self, member: ShareGroupMember, sign: int) -> None:
         """Keep the sums over all members."""
         self.footprint.adjust(sign * member.size_bytes)
-        for name in member.metadata.subscribed_topic_names:
-            self._names[name] += sign
-            if not self._names[name]:
-                del self._names[name]
+        count_names(self._names, member.metadata.subscribed_topic_names, sign)
 
 
-class ShareGroupDraft:
-    """A share group, and the records that change it, applied to a copy at once (as ``GroupDraft``)."""
+class ShareGroupDraft(Draft[ShareGroup]):
+    """A share group, and the records that change it."""
 
     def __init__(self, group: ShareGroup, now_ms: int) -> None:
-        self.group = group
-        self.records: list[GroupRecord] = []
-        self._now_ms = now_ms
-
-    def write(self, key: Key, value: Value | None) -> None:
-        if not self.records:
-            self.group = self.group.copy()
-        record = GroupRecord(key, value)
-        self.group.apply(record, self._now_ms)
-        self.records.append(record)
+        super().__init__(group, lambda group, record: group.apply(record, now_ms))
 
     def write_partitions(self, value: ShareGroupStatePartitionMetadataValue) -> None:
         if value != self.group.partitions:

@@ -26,7 +26,6 @@ from uuid import UUID
 
 import msgspec
 
-from minikafka.coordinator.group.consumer.consumer_group import JOIN_EPOCH, LEAVE_EPOCH, GroupChange
 from minikafka.coordinator.group.consumer.target import (
     GroupSpec,
     MemberSpec,
@@ -56,9 +55,17 @@ from minikafka.coordinator.group.messages import (
     Ticket,
     coordinator_error,
 )
+from minikafka.coordinator.group.modern_group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    carry_out,
+    check_memory,
+    check_room,
+)
 from minikafka.coordinator.group.share_group import (
     ASSIGNOR_NAME,
     NO_METADATA,
+    PROTOCOL_TYPE,
     ShareGroup,
     ShareGroupDraft,
     ShareGroupMember,
@@ -165,14 +172,16 @@ class ShareGroups:
                 raise _not_found(request.group_id)
             group = ShareGroup(request.group_id)
         member_id = request.member_id
-        self._check_room(group, member_id)
+        check_room(group.members, member_id, self._settings.group_share_max_size, kind=PROTOCOL_TYPE)
         if request.member_epoch == JOIN_EPOCH:
             before = group.members.get(member_id) or ShareGroupMember(member_id)
         else:
             before = group.member(member_id)
             before.check_epoch(request.member_epoch)
         metadata = _metadata(before, request)
-        self._check_memory(before, metadata)
+        if metadata != before.metadata:
+            after = msgspec.structs.replace(before, metadata=metadata)
+            check_memory(self._groups.memory, before, after, is_new=before.metadata is NO_METADATA)
         draft = ShareGroupDraft(group, now_ms)
         self._advance(draft, before, metadata, now_ms)
         member = draft.group.members[member_id]
@@ -294,21 +303,6 @@ class ShareGroups:
         self._bump_epoch(draft)
         timers: Effects = [Complete(GroupOperation(OperationKind.SESSION, group_id, member_id))]
         return self._carry_out(draft, timers, answer, retry=retry)
-
-    def _check_room(self, group: ShareGroup, member_id: str) -> None:
-        allowed = self._settings.group_share_max_size
-        if member_id not in group.members and len(group.members) >= allowed:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The share group has reached its maximum capacity of {allowed} members.",
-            )
-
-    def _check_memory(self, before: ShareGroupMember, metadata: ShareGroupMemberMetadataValue) -> None:
-        if metadata != before.metadata:
-            self._groups.memory.check_member(
-                msgspec.structs.replace(before, metadata=metadata).size_bytes,
-                before_bytes=0 if before.metadata is NO_METADATA else before.size_bytes,
-            )
 
     def _session(self, group_id: str, member_id: str) -> Park[GroupOperation]:
         timeout_ms = self._settings.share_group(group_id).session_timeout_ms
@@ -582,28 +576,17 @@ class ShareGroups:
         then: Iterable[Effect] = (),
         retry: GroupOperation | None = None,
     ) -> Effects:
-        """Write what the draft says; without anything to write, what would follow it follows at once."""
-        group_id, uncommitted = draft.group.group_id, draft.group.uncommitted
-        if draft.records:
-            return [
-                GroupChange(
-                    draft.records,
-                    group=lambda: self._find(group_id),
-                    before=lambda now_ms: [],
-                    replay=self.replay,
-                    after=lambda now_ms: timers,
-                    then=then,
-                    answer=answer,
-                    retry=retry,
-                )
-            ]
-        effects: Effects = [*timers, *then]
-        if answer is not None:
-            if uncommitted is None:
-                effects.append(answer)
-            else:
-                uncommitted.answers.append(answer)
-        return effects
+        """See ``modern_group.carry_out``."""
+        group_id = draft.group.group_id
+        return carry_out(
+            draft,
+            timers,
+            answer,
+            find=lambda: self._find(group_id),
+            replay=self.replay,
+            then=then,
+            retry=retry,
+        )
 
     def _find(self, group_id: str) -> ShareGroup | None:
         group = self._groups.get(group_id)

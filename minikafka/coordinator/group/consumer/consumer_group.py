@@ -19,35 +19,24 @@ One member of a KIP-848 group: what it told about itself, and what it owns.
 Kafka: ``ConsumerGroupMember``, ``MemberState``. A member is exactly its two records: it is replaced when one
 of them is written, never changed.
 
-A change of a KIP-848 group: worked out on a copy, written, and taken in when it is in the log.
-
-``GroupDraft`` is the working out. It applies each record to a copy of the group at once, with the code that
-will apply it when it is written or loaded, so what follows is decided on the state that the group will have.
-``GroupChange`` is the append. The shell writes it, or hears that it cannot, before it asks anything else.
+A change of a KIP-848 group, which may end a classic group or begin one: ``GroupDraft`` (``modern_group``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
 from minikafka.coordinator.group.classic_group import ClassicGroup
 from minikafka.coordinator.group.group import Footprint, member_bytes
-from minikafka.coordinator.group.messages import (
-    Answer,
-    Append,
-    Effect,
-    Effects,
-    GroupOperation,
-    ListedGroup,
-    Park,
-    coordinator_error,
-)
+from minikafka.coordinator.group.messages import Effects, ListedGroup
+from minikafka.coordinator.group.modern_group import JOIN_EPOCH as JOIN_EPOCH
+from minikafka.coordinator.group.modern_group import LEAVE_EPOCH as LEAVE_EPOCH
+from minikafka.coordinator.group.modern_group import Draft, count_names, known_member
+from minikafka.coordinator.group.modern_group import GroupChange as GroupChange
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -66,11 +55,8 @@ from minikafka.protocol.internal.group_records import (
     GroupRecord,
     Key,
     TopicPartitions,
-    Value,
 )
 
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 """A static member that is away, and is expected back before its session ends."""
 
@@ -154,92 +140,18 @@ def is_subset(owned: TopicPartitions, assigned: TopicPartitions) -> bool:
     return all(partitions <= assigned.get(topic_id, frozenset()) for topic_id, partitions in owned.items())
 
 
-RETRY_MS = 500
-"""After which a fencing whose append failed is tried again (Kafka: ``CoordinatorTimerImpl``)."""
-
-
-class GroupDraft:
+class GroupDraft(Draft["ConsumerGroup"]):
     """A group, and the records that change it."""
 
     def __init__(self, group: ConsumerGroup, *, replaces: ClassicGroup | None = None) -> None:
         """``replaces``: a group of the classic protocol that ends with this change."""
+        super().__init__(group, ConsumerGroup.apply)
         self.origin = group
-        self.group = group
         self.replaces = replaces
         self.becomes: ClassicGroup | None = None
         """A group of the classic protocol that comes in the place of this one."""
-        self.records = [] if replaces is None else replaces.tombstones()
-        self._is_copy = False
-
-    def write(self, key: Key, value: Value | None) -> None:
-        if not self._is_copy:
-            self.group = self.group.copy()
-            self._is_copy = True
-        record = GroupRecord(key, value)
-        self.group.apply(record)
-        self.records.append(record)
-
-
-class ChangedGroup(Protocol):
-    """A group of which a change may wait to be committed."""
-
-    uncommitted: GroupChange | None
-
-
-class GroupChange(Append):
-    """``replay`` takes each record in. Answers that depend on the change wait until it is committed, also
-    those of requests that come after it and change nothing: what they tell may be lost with this leader."""
-
-    __slots__ = ("_after", "_before", "_group", "_is_written", "_replay", "_retry", "_then", "answers")
-
-    def __init__(
-        self,
-        records: Iterable[GroupRecord],
-        *,
-        group: Callable[[], ChangedGroup | None],
-        before: Callable[[int], Effects],
-        replay: Callable[[GroupRecord, int], None],
-        after: Callable[[int], Effects],
-        then: Iterable[Effect] = (),
-        answer: Answer | None = None,
-        retry: GroupOperation | None = None,
-    ) -> None:
-        """``group`` is the group once the change is written; ``before`` and ``after`` surround the taking in;
-        ``then`` is done when the change is committed; ``retry`` expires again if the change does not come."""
-        super().__init__(tuple(records))
-        self._group = group
-        self._replay = replay
-        self._before = before
-        self._after = after
-        self._then = tuple(then)
-        self._retry = retry
-        self._is_written = False
-        self.answers = [] if answer is None else [answer]
-
-    def written(self, now_ms: int) -> Effects:
-        self._is_written = True
-        effects = self._before(now_ms)
-        for record in self.records:
-            self._replay(record, now_ms)
-        if group := self._group():
-            group.uncommitted = self
-        return effects + self._after(now_ms)
-
-    def committed(self, now_ms: int) -> Effects:
-        self._is_settled()
-        return [*self.answers, *self._then]
-
-    def failed(self, error: KafkaError, now_ms: int) -> Effects:
-        self._is_settled()
-        effects: list[Effect] = [Answer(answer.ticket, coordinator_error(error)) for answer in self.answers]
-        if self._retry is not None and not self._is_written:
-            effects.append(Park(self._retry, RETRY_MS))
-        return effects
-
-    def _is_settled(self) -> None:
-        group = self._group()
-        if group is not None and group.uncommitted is self:
-            group.uncommitted = None
+        if replaces is not None:
+            self.records += replaces.tombstones()
 
 
 PROTOCOL_TYPE = "consumer"
@@ -319,12 +231,7 @@ class ConsumerGroup:
 
     def member(self, member_id: str) -> ConsumerGroupMember:
         """Raises KafkaError UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self._group_id}."
-            )
-        return member
+        return known_member(self.members, member_id, self._group_id)
 
     def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         member_id = self.static_members.get(instance_id)
@@ -506,13 +413,13 @@ class ConsumerGroup:
         """Keep the sums over all members."""
         metadata = member.metadata
         self.footprint.adjust(sign * member.size_bytes)
-        _add(self._names, metadata.subscribed_topic_names, sign)
-        _add(self._regex_members, [member.regex] if member.regex else [], sign)
-        _add(self._assignors, [metadata.server_assignor] if metadata.server_assignor else [], sign)
+        count_names(self._names, metadata.subscribed_topic_names, sign)
+        count_names(self._regex_members, [member.regex] if member.regex else [], sign)
+        count_names(self._assignors, [metadata.server_assignor] if metadata.server_assignor else [], sign)
         if metadata.classic_member_metadata is not None:
             self.classic_member_count += sign
             protocols = metadata.classic_member_metadata.supported_protocols
-            _add(self.classic_protocols, [protocol.name for protocol in protocols], sign)
+            count_names(self.classic_protocols, [protocol.name for protocol in protocols], sign)
         if metadata.instance_id is not None:
             if sign > 0:
                 self.static_members[metadata.instance_id] = member.member_id
@@ -538,10 +445,3 @@ class ConsumerGroup:
                     self._owners[topic_id] = left
                 else:
                     self._owners.pop(topic_id, None)
-
-
-def _add(counter: Counter[str], names: list[str] | tuple[str, ...], sign: int) -> None:
-    for name in names:
-        counter[name] += sign
-        if not counter[name]:
-            del counter[name]

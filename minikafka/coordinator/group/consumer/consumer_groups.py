@@ -32,8 +32,6 @@ from __future__ import annotations
 
 from minikafka.coordinator.group.classic_group import ClassicGroup, new_member_id
 from minikafka.coordinator.group.consumer.consumer_group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     PROTOCOL_TYPE,
     ConsumerGroup,
@@ -43,7 +41,6 @@ from minikafka.coordinator.group.consumer.consumer_group import (
 )
 from minikafka.coordinator.group.consumer.membership import (
     check_epoch,
-    check_room,
     join_static_member,
     known_static_member,
     metadata_of_heartbeat,
@@ -83,6 +80,7 @@ from minikafka.coordinator.group.messages import (
     Ticket,
     coordinator_error,
 )
+from minikafka.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH, check_room
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.consumer_protocol import (
     MalformedSubscription,
@@ -189,7 +187,7 @@ class ClassicMembers:
             <= settings.group_max_session_timeout_ms
         ):
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
-        check_room(group, member_id, settings.group_consumer_max_size)
+        check_room(group.members, member_id, settings.group_consumer_max_size, kind=PROTOCOL_TYPE)
         if not group.supports_classic_protocols(
             request.protocol_type, [name for name, _ in request.protocols]
         ):
@@ -442,7 +440,7 @@ class ConsumerGroups:
             return self._leave(draft, request, ticket, now_ms)
         group = draft.group
         member_id = request.member_id or str(self._updater.new_uuid())
-        check_room(group, member_id, self._settings.group_consumer_max_size)
+        check_room(group.members, member_id, self._settings.group_consumer_max_size, kind=PROTOCOL_TYPE)
         replaced = group.static_members.get(request.instance_id or "")
         before = _member_of(draft, request, member_id)
         metadata = metadata_of_heartbeat(before.metadata, request)

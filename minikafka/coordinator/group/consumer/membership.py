@@ -43,8 +43,8 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordinator.group.consumer.consumer_group import (
-    JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
+    PROTOCOL_TYPE,
     ConsumerGroup,
     ConsumerGroupMember,
     GroupDraft,
@@ -54,6 +54,7 @@ from minikafka.coordinator.group.consumer.consumer_group import (
 from minikafka.coordinator.group.consumer.target import bump_epoch, subscribed_topic_ids
 from minikafka.coordinator.group.environment import TopicImage
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, MayDescribe
+from minikafka.coordinator.group.modern_group import JOIN_EPOCH, fenced_member_epoch
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -187,15 +188,6 @@ def _moved(
     )
 
 
-def check_room(group: ConsumerGroup, member_id: str, members_max: int) -> None:
-    """Raises KafkaError GROUP_MAX_SIZE_REACHED for a new member."""
-    if len(group.members) >= members_max and member_id not in group.members:
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {members_max} members.",
-        )
-
-
 def check_epoch(member: ConsumerGroupMember, epoch: int, owned: TopicPartitions | None) -> None:
     """Raises KafkaError FENCED_MEMBER_EPOCH.
 
@@ -204,21 +196,13 @@ def check_epoch(member: ConsumerGroupMember, epoch: int, owned: TopicPartitions 
     """
     if epoch == member.epoch:
         return
-    if epoch > member.epoch:
-        comparison = "greater"
-    elif (
-        epoch == member.current.previous_member_epoch
-        and owned is not None
-        and is_subset(owned, member.assigned)
+    if (
+        epoch != member.current.previous_member_epoch
+        or epoch > member.epoch
+        or owned is None
+        or not is_subset(owned, member.assigned)
     ):
-        return
-    else:
-        comparison = "smaller"
-    raise KafkaError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {comparison} member epoch ({epoch}) than the one known by the "
-        f"group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
-    )
+        raise fenced_member_epoch(PROTOCOL_TYPE, epoch, known=member.epoch)
 
 
 def known_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerGroupMember:

@@ -15,7 +15,6 @@ from minikafka.coordinator.group.consumer.consumer_group import (
     NO_METADATA,
     ConsumerGroup,
     ConsumerGroupMember,
-    GroupChange,
     GroupDraft,
     MemberState,
 )
@@ -40,6 +39,7 @@ from minikafka.coordinator.group.messages import (
     OperationKind,
     Park,
 )
+from minikafka.coordinator.group.modern_group import carry_out, check_memory
 from minikafka.errors import ErrorCode
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupMemberMetadataValue,
@@ -120,12 +120,10 @@ class GroupUpdater:
         Raises:
             KafkaError: INVALID_REQUEST, GROUP_MAX_SIZE_REACHED.
         """
-        if metadata == before.metadata:
-            return
-        self.groups.memory.check_member(
-            msgspec.structs.replace(before, metadata=metadata).size_bytes,
-            before_bytes=0 if before.metadata is NO_METADATA else before.size_bytes,
-        )
+        if metadata != before.metadata:
+            after = msgspec.structs.replace(before, metadata=metadata)
+            is_new = before.metadata is NO_METADATA
+            check_memory(self.groups.memory, before, after, is_new=is_new)
 
     def remove(self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int) -> Effects:
         """Members leave or are fenced; the timers that end with that."""
@@ -142,27 +140,18 @@ class GroupUpdater:
         *,
         retry: GroupOperation | None = None,
     ) -> Effects:
-        """Write what the draft says; without anything to write, what would follow it follows at once."""
+        """See ``modern_group.carry_out``."""
         group_id = draft.group.group_id
-        if draft.records:
-            return [
-                GroupChange(
-                    draft.records,
-                    group=lambda: self.find(group_id),
-                    before=lambda now_ms: self._end_classic(draft, now_ms),
-                    replay=self.replay,
-                    after=lambda now_ms: timers + self._begin_classic(draft, now_ms),
-                    answer=answer,
-                    retry=retry,
-                )
-            ]
-        effects: list[Effect] = [*timers]
-        if answer is not None:
-            if draft.group.uncommitted is None:
-                effects.append(answer)
-            else:
-                draft.group.uncommitted.answers.append(answer)
-        return effects
+        return carry_out(
+            draft,
+            timers,
+            answer,
+            find=lambda: self.find(group_id),
+            replay=self.replay,
+            before=lambda now_ms: self._end_classic(draft, now_ms),
+            after=lambda now_ms: self._begin_classic(draft, now_ms),
+            retry=retry,
+        )
 
     def _end_classic(self, draft: GroupDraft, now_ms: int) -> Effects:
         """Who waits in the group that becomes this one joins again, and finds this one."""
