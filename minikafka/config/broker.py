@@ -471,8 +471,10 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     # - ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
     #   ``server.coordinator.topic``).
     # - Assignors are chosen by name, because there is no class to load.
-    # - ``group.consumer.assignment.interval.ms`` is 0, not 1 s: a member that joins soon after another would
-    #   get nothing before its second heartbeat.
+    # - ``group.consumer.assignment.interval.ms`` is 0, not 1 s: two consumers that start together have their
+    #   partitions after 5 s and not after 10, since the first hears of the second when it confirms what it
+    #   was assigned, and not with its next heartbeat. Kafka spares itself assignments of groups into which
+    #   hundreds come at once.
 
     group_min_session_timeout_ms: Annotated[
         int, prop(INT, MEDIUM, "The shortest session that a member of a classic group may ask for.")
@@ -528,7 +530,8 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
             INT,
             MEDIUM,
             "The least time between two assignments of a consumer group: members that come or go meanwhile "
-            "wait for the next one.",
+            "wait for the next one. Kafka has 1 s, with which consumers that start together have their "
+            "partitions a heartbeat later.",
             ge=0,
             update=CLUSTER_WIDE,
         ),
@@ -542,6 +545,17 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     group_consumer_max_size: Annotated[
         int, prop(INT, MEDIUM, "The most members of a consumer group.", ge=1)
     ] = INT_MAX
+    group_consumer_regex_refresh_interval_ms: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "How long it may take until a regular expression matches a topic that its member may describe "
+            "only since then, or none that it may not describe any more. A topic that comes or goes is "
+            "noticed within 10 s.",
+            ge=10_000,
+        ),
+    ] = 600_000
     group_consumer_assignors: Annotated[
         tuple[Literal["uniform", "range"], ...],
         prop(LIST, MEDIUM, "The assignors of consumer groups; the first one is the default."),
@@ -589,7 +603,14 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         tuple[Literal["simple"], ...], prop(LIST, MEDIUM, "The assignor of share groups; there is one.")
     ] = ("simple",)
     group_share_assignment_interval_ms: Annotated[
-        int, prop(INT, MEDIUM, "The least time between two assignments of a share group.", ge=0)
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The least time between two assignments of a share group.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
     ] = 1_000
     group_share_min_assignment_interval_ms: Annotated[
         int, prop(INT, MEDIUM, "The shortest such time that a share group may have.", ge=0)

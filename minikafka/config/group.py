@@ -2,7 +2,9 @@
 
 A value that is set must lie within the bounds that the broker has for it, ``group.consumer.min.…`` and
 ``group.consumer.max.…``, for share groups ``group.share.…``; what is not set is the broker's
-``group.consumer.…`` or ``group.share.…``.
+``group.consumer.…`` or ``group.share.…``. A value that was set within other bounds than the broker has now
+stays as it is, and is described so; what holds is the nearest that the broker allows
+(``within_bounds``).
 
 Where it differs from Kafka: there are no streams groups, and so none of their properties.
 """
@@ -58,9 +60,9 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             ConfigType.BOOLEAN,
             Importance.MEDIUM,
-            "Whether a thread works out assignments. Without effect: it is done in steps.",
+            "Whether a thread works out assignments. Without effect: there is none, and they take little.",
         ),
-    ] = False
+    ] = True
     share_session_timeout_ms: Annotated[
         int,
         prop(INT, MEDIUM, "How long a member may be silent before it is removed from a share group.", ge=1),
@@ -145,6 +147,30 @@ def check_group_overrides(bounds: GroupBounds, overrides: Mapping[str, str]) -> 
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+def within_bounds(
+    bounds: GroupBounds, config: GroupConfig, overrides: Container[str]
+) -> tuple[GroupConfig, list[str]]:
+    """What holds for a group, and what is to be said of values that are not as they were set
+    (``GroupConfig.evaluate``, KIP-1240): each of ``overrides`` is at least and at most what the broker allows
+    now. A session that is no longer than the heartbeat interval holds, and is said, too."""
+    held: dict[str, int] = {}
+    said = []
+    for name in _BOUNDED:
+        if name not in overrides:
+            continue
+        value = getattr(config, name.replace(".", "_"))
+        nearest = min(max(value, _of_broker(bounds, name, "min_")), _of_broker(bounds, name, "max_"))
+        if nearest != value:
+            held[name.replace(".", "_")] = nearest
+            said.append(f"{name} is {value}, of which this broker allows {nearest}: that is what holds")
+    config = msgspec.structs.replace(config, **held)
+    for kind, session_ms, heartbeat_ms in _sessions(config):
+        names = (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms")
+        if session_ms <= heartbeat_ms and any(name in overrides for name in names):
+            said.append(f"{names[0]} ({session_ms}) is not greater than {names[1]} ({heartbeat_ms})")
+    return config, said
+
+
 BY_DURATION = "by_duration:"
 _DURATION = re.compile(
     r"\+?P(?=.)(?:(\d{1,9})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:[.,](\d{0,9}))?S)?)?",
@@ -200,9 +226,14 @@ def _check_bounds(bounds: GroupBounds, config: GroupConfig, overrides: Container
             raise ConfigError(f"{name} must be greater than or equal to group.{kind}.min.{rest} ({low})")
         if value > high:
             raise ConfigError(f"{name} must be less than or equal to group.{kind}.max.{rest} ({high})")
-    for kind, session_ms, heartbeat_ms in (
-        ("consumer", config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms),
-        ("share", config.share_session_timeout_ms, config.share_heartbeat_interval_ms),
-    ):
+    for kind, session_ms, heartbeat_ms in _sessions(config):
         if session_ms <= heartbeat_ms:
             raise ConfigError(f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms")
+
+
+def _sessions(config: GroupConfig) -> tuple[tuple[str, int, int], ...]:
+    """Kind of group, session timeout and heartbeat interval."""
+    return (
+        ("consumer", config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms),
+        ("share", config.share_session_timeout_ms, config.share_heartbeat_interval_ms),
+    )

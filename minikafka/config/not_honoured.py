@@ -97,6 +97,7 @@ TREATMENTS: Final = (
         "One event loop serves all requests; disks have threads of their own, and compaction processes.",
         (
             "background.threads",
+            "share.coordinator.threads",
             "group.coordinator.background.threads",
             "group.coordinator.threads",
             "num.io.threads",
@@ -111,16 +112,16 @@ TREATMENTS: Final = (
     ),
     Treatment(
         "A coordinator appends the records of a request together and at once, into no buffer that is kept.",
-        ("group.coordinator.append.linger.ms", "group.coordinator.cached.buffer.max.bytes"),
+        (
+            "group.coordinator.append.linger.ms",
+            "group.coordinator.cached.buffer.max.bytes",
+            "share.coordinator.append.linger.ms",
+            "share.coordinator.cached.buffer.max.bytes",
+        ),
     ),
     Treatment(
-        "Assignments are worked out in steps between other requests.",
-        ("group.consumer.assignor.offload.enable",),
-    ),
-    Treatment(
-        "Members' rights to topics that an expression matches are looked at again every 10 minutes.",
-        ("group.consumer.regex.refresh.interval.ms",),
-        only=(),
+        "Assignments are worked out by the loop, which they do not hold for long.",
+        ("group.consumer.assignor.offload.enable", "group.share.assignor.offload.enable"),
     ),
     Treatment(
         "Metrics are scraped from /metrics (http.port).",
@@ -135,7 +136,7 @@ TREATMENTS: Final = (
     ),
     Treatment(
         "Purgatories drop what is complete at once.",
-        ("delete.records.purgatory.purge.interval.requests",),
+        ("delete.records.purgatory.purge.interval.requests", "share.fetch.purgatory.purge.interval.requests"),
     ),
     Treatment(
         "All listeners open together, when the ACLs are read.",
@@ -181,8 +182,8 @@ TREATMENTS: Final = (
         ("config.providers",),
     ),
     Treatment(
-        "There are no share groups yet.",
-        ("errors.deadletterqueue.", "group.share.", "share."),
+        "There are no dead letter queues yet.",
+        ("errors.deadletterqueue.",),
     ),
     Treatment("There are no streams groups yet.", ("group.streams.",)),
     Treatment(
@@ -196,6 +197,8 @@ TREATMENTS: Final = (
             "alter.config.policy.class.name",
             "client.quota.callback.class",
             "create.topic.policy.class.name",
+            "group.share.dlq.manager.class.name",
+            "group.share.persister.class.name",
             "group.streams.topology.description.plugin.class",
             "principal.builder.class",
             "sasl.client.callback.handler.class",

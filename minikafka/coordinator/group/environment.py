@@ -72,6 +72,7 @@ class GroupSettings(Protocol):
     group_initial_rebalance_delay_ms: int
     group_max_size: int
     group_consumer_max_size: int
+    group_consumer_regex_refresh_interval_ms: int
     group_max_member_metadata_bytes: int
     group_max_memory_bytes: int
     group_consumer_assignors: tuple[str, ...]

@@ -58,7 +58,13 @@ from minikafka.config.client_quotas import (
     stored_quotas,
 )
 from minikafka.config.definition import ConfigKey, ConfigSource, ConfigType
-from minikafka.config.group import GROUP_CONFIG_KEYS, GroupConfig, check_group_overrides, group_config
+from minikafka.config.group import (
+    GROUP_CONFIG_KEYS,
+    GroupConfig,
+    check_group_overrides,
+    group_config,
+    within_bounds,
+)
 from minikafka.config.resolution import (
     MIN_ISR,
     BrokerProperties,
@@ -458,12 +464,19 @@ class NamedConfigs:
     """
 
     def __init__(
-        self, store: ConfigStore, root: str, *, check: Callable[[Mapping[str, str]], object]
+        self,
+        store: ConfigStore,
+        root: str,
+        *,
+        check: Callable[[Mapping[str, str]], object],
+        what_holds: Callable[[Mapping[str, str]], list[str]] = lambda overrides: [],
     ) -> None:
-        """``check`` raises ConfigError or KafkaError for properties that cannot be used."""
+        """``check`` raises ConfigError or KafkaError for properties that cannot be used. ``what_holds`` says
+        of those that can be which hold otherwise than they are set, for the log."""
         self._store = store
         self._root = root
         self._check = check
+        self._what_holds = what_holds
         self._overrides: dict[str, dict[str, str]] = {}
         self._followers: list[ApplyNamed] = []
 
@@ -495,6 +508,8 @@ class NamedConfigs:
         usable = usable_properties(stored, self._check)
         for property_name in sorted(stored.keys() - usable.keys()):
             logger.error("%s of %s/%s cannot be used and is ignored", property_name, self._root, name)
+        for note in self._what_holds(usable):
+            logger.warning("%s/%s: %s", self._root, name, note)
         self._set(name, usable)
 
     async def change(self, name: str, change: Alter, *, validate_only: bool) -> None:
@@ -555,7 +570,9 @@ class ConfigService:
         self._broker_config = static_config
         self._topics = TopicConfigs(lambda: self._broker_config)
         self._share_groups: dict[str, _ShareGroup] = {}
-        self._groups = NamedConfigs(self._config_store, paths.GROUP_CONFIGS, check=self._group_config)
+        self._groups = NamedConfigs(
+            self._config_store, paths.GROUP_CONFIGS, check=self._group_config, what_holds=self._group_notes
+        )
         self._client_metrics = NamedConfigs(
             self._config_store, paths.CLIENT_METRICS_CONFIGS, check=client_metrics_config
         )
@@ -735,7 +752,13 @@ class ConfigService:
         self._client_metrics.follow(apply)
 
     def _group_config(self, overrides: Mapping[str, str]) -> GroupConfig:
-        return group_config(self._broker_config, overrides)
+        """What holds for a group that sets ``overrides``. Raises ConfigError."""
+        broker = self._broker_config
+        return within_bounds(broker, group_config(broker, overrides), overrides)[0]
+
+    def _group_notes(self, overrides: Mapping[str, str]) -> list[str]:
+        broker = self._broker_config
+        return within_bounds(broker, group_config(broker, overrides), overrides)[1]
 
     # Topics
 

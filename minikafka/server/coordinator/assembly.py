@@ -70,6 +70,7 @@ class BrokerGroupSettings:
         self.group_initial_rebalance_delay_ms = config.group_initial_rebalance_delay_ms
         self.group_max_size = config.group_max_size
         self.group_consumer_max_size = config.group_consumer_max_size
+        self.group_consumer_regex_refresh_interval_ms = config.group_consumer_regex_refresh_interval_ms
         self.group_max_member_metadata_bytes = config.group_max_member_metadata_bytes
         self.group_max_memory_bytes = config.group_max_memory_bytes
         self.group_consumer_assignors: tuple[str, ...] = config.group_consumer_assignors

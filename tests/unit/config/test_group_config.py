@@ -12,6 +12,7 @@ from minikafka.config.group import (
     auto_offset_reset,
     check_group_overrides,
     group_config,
+    within_bounds,
 )
 from minikafka.errors import ErrorCode, KafkaError
 
@@ -40,6 +41,38 @@ BOUNDS = SimpleNamespace(
 )
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "held"),
+    [
+        (SESSION, "10000", 20_000),
+        (SESSION, "90000", 60_000),
+        (ASSIGNMENT, "1", 100),
+        (SESSION, "25000", None),
+    ],
+)
+def test_what_was_set_within_other_bounds_is_held_to_those_of_now(
+    name: str, text: str, held: int | None
+) -> None:
+    overrides = {name: text}
+    config, said = within_bounds(BOUNDS, group_config(BOUNDS, overrides), overrides)
+    assert getattr(config, name.replace(".", "_")) == (int(text) if held is None else held)
+    assert said == (
+        [] if held is None else [f"{name} is {text}, of which this broker allows {held}: that is what holds"]
+    )
+
+
+def test_what_the_broker_says_itself_is_not_held_to_its_bounds() -> None:
+    bounds = SimpleNamespace(**vars(BOUNDS) | {"group_consumer_session_timeout_ms": 5_000})
+    config, said = within_bounds(bounds, group_config(bounds, {}), {})
+    assert (config.consumer_session_timeout_ms, said) == (5_000, [])
+
+
+def test_a_session_that_is_no_longer_than_the_heartbeat_interval_is_said() -> None:
+    overrides = {HEARTBEAT: "30000"}
+    _, said = within_bounds(BOUNDS, group_config(BOUNDS, overrides), overrides)
+    assert said == [f"{SESSION} (30000) is not greater than {HEARTBEAT} (30000)"]
 
 
 def test_what_is_not_set_is_the_brokers() -> None:

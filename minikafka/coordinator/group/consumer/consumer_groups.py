@@ -40,6 +40,7 @@ from minikafka.coordinator.group.consumer.consumer_group import (
     MemberState,
 )
 from minikafka.coordinator.group.consumer.membership import (
+    Refreshment,
     check_epoch,
     join_static_member,
     known_static_member,
@@ -538,7 +539,8 @@ class ConsumerGroups:
     def regexes_due(self, group_id: str, now_ms: int, *, has_rules: bool) -> list[str]:
         """See ``subscription.regexes_due``; none of a group that is not there."""
         group = self._updater.find(group_id)
-        return [] if group is None else regexes_due(group, self._topics, now_ms, has_rules=has_rules)
+        refreshment = Refreshment(self._settings.group_consumer_regex_refresh_interval_ms, has_rules)
+        return [] if group is None else regexes_due(group, self._topics, now_ms, refreshment)
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """A group that is not there, or not of this protocol, is described as GROUP_ID_NOT_FOUND."""

@@ -390,9 +390,6 @@ def _compiled(regex: str) -> Any:
 REGEX_REFRESH_INTERVAL_MS = 10_000
 """Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS: a group looks for new topics at most this often, so that many
 of them make one rebalance."""
-RIGHTS_REFRESH_INTERVAL_MS = 600_000
-"""Kafka's default of ``group.consumer.regex.refresh.interval.ms``: how long it may take until a member has a
-topic that it was allowed to describe meanwhile, or has lost one. Without an authorizer there is no need."""
 REGEXES_PER_HEARTBEAT = 4
 """So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
 takes 30 ms. Kafka has a thread for it; here the request's handler does it in steps (``regexes_due``)."""
@@ -463,16 +460,25 @@ def resolve_new_regexes(
     return bool(unresolved)
 
 
-def regexes_due(group: ConsumerGroup, topics: TopicImage, now_ms: int, *, has_rules: bool) -> list[str]:
+class Refreshment(NamedTuple):
+    """When expressions are looked at again, besides when topics come or go."""
+
+    interval_ms: int
+    """``group.consumer.regex.refresh.interval.ms``: how long it may take until a member has a topic that it
+    was allowed to describe meanwhile, or has lost one."""
+    has_rules: bool
+    """There is an authorizer; without one there is no need."""
+
+
+def regexes_due(group: ConsumerGroup, topics: TopicImage, now_ms: int, refreshment: Refreshment) -> list[str]:
     """The expressions that the group's next heartbeat looks at, if that were now, beside one that it brings:
-    what they match is found in steps and remembered before, and the heartbeat does not hold up others.
-    ``has_rules``: there is an authorizer."""
-    round_ = _round(group, group, topics, now_ms, has_rules=has_rules)
+    what they match is found in steps and remembered before, and the heartbeat does not hold up others."""
+    round_ = _round(group, group, topics, now_ms, refreshment)
     return [*round_[:REGEXES_PER_HEARTBEAT], *group.unresolved_regexes()[:REGEXES_PER_HEARTBEAT]]
 
 
 def _round(
-    draft: ConsumerGroup, group: ConsumerGroup, topics: TopicImage, now_ms: int, *, has_rules: bool
+    draft: ConsumerGroup, group: ConsumerGroup, topics: TopicImage, now_ms: int, refreshment: Refreshment
 ) -> list[str]:
     """Which of the draft's expressions are to be looked at again, a few with each heartbeat."""
     if not draft.regexes:
@@ -480,7 +486,7 @@ def _round(
     if group.regexes_to_check:
         return group.regexes_to_check
     has_changed = group.regexes_checked_version != topics.version or (
-        has_rules and now_ms >= group.regexes_checked_ms + RIGHTS_REFRESH_INTERVAL_MS
+        refreshment.has_rules and now_ms >= group.regexes_checked_ms + refreshment.interval_ms
     )
     is_due = has_changed and now_ms >= group.regexes_checked_ms + REGEX_REFRESH_INTERVAL_MS
     return list(draft.regexes) if is_due else []
@@ -491,12 +497,14 @@ def refresh_regexes(
     group: ConsumerGroup,
     topics: TopicImage,
     now_ms: int,
+    refresh_interval_ms: int,
     may_describe: MayDescribe | None = None,
 ) -> bool:
     """Look for topics that have come or gone, or that may be described now or not any more; whether there are
     any. ``group`` is the one that is no draft,
     where it is noted what is up to date."""
-    round_ = _round(draft.group, group, topics, now_ms, has_rules=may_describe is not None)
+    refreshment = Refreshment(refresh_interval_ms, has_rules=may_describe is not None)
+    round_ = _round(draft.group, group, topics, now_ms, refreshment)
     if not round_:
         return False
     if not group.regexes_to_check:

@@ -97,7 +97,8 @@ class GroupUpdater:
         topics = self.topics
         noted = draft.group
         wants_others = update_subscription(draft, before, metadata, topics, now_ms, may_describe)
-        others_match = refresh_regexes(draft, noted, topics, now_ms, may_describe)
+        interval_ms = self.settings.group_consumer_regex_refresh_interval_ms
+        others_match = refresh_regexes(draft, noted, topics, now_ms, interval_ms, may_describe)
         if not wants_others:
             others_match |= resolve_new_regexes(draft, topics, now_ms, may_describe)
         if wants_others or others_match or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):

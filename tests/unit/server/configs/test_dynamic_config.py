@@ -127,6 +127,7 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
         "follower.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "group.consumer.assignment.interval.ms",
+        "group.share.assignment.interval.ms",
         *COMPACTION,
     }
 
@@ -135,8 +136,12 @@ async def test_the_next_assignment_follows_what_is_set(start: Start) -> None:
     broker = await start()
     configs = broker.services.configs
     assert configs.consumer_group_settings("g").assignment_interval_ms == 0
-    await set_dynamically(broker, group_consumer_assignment_interval_ms=700)
+    assert configs.share_group_settings("g").assignment_interval_ms == 1_000
+    await set_dynamically(
+        broker, group_consumer_assignment_interval_ms=700, group_share_assignment_interval_ms=800
+    )
     assert configs.consumer_group_settings("g").assignment_interval_ms == 700
+    assert configs.share_group_settings("g").assignment_interval_ms == 800
 
 
 async def test_the_next_compaction_follows_what_is_set(start: Start) -> None:

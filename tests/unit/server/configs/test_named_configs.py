@@ -38,6 +38,22 @@ async def test_a_group_of_any_name_keeps_what_is_set_over_a_restart(admin_broker
     await again.stop()
 
 
+async def test_what_a_group_has_set_holds_within_the_bounds_of_the_broker_that_comes(
+    admin_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await admin_broker.stop()
+    generous = await admin_broker.restarted(**{"group.consumer.max.session.timeout.ms": "90000"})
+    await generous.configs.alter_incrementally(group("g"), [Alteration(SESSION, SET, "80000")])
+    assert generous.configs.consumer_group_settings("g").session_timeout_ms == 80_000
+    await generous.stop()
+    strict = await generous.restarted()
+    assert strict.configs.consumer_group_settings("g").session_timeout_ms == 60_000
+    assert "consumer.session.timeout.ms is 80000, of which this broker allows 60000" in caplog.text
+    described = {each.name: each.value for each in strict.configs.describe(group("g"))}
+    assert described[SESSION] == "80000", "as it was set"
+    await strict.stop()
+
+
 async def test_a_group_without_properties_has_the_brokers_and_no_node(admin_broker: Any) -> None:
     configs, path = admin_broker.configs, paths.named_config_path(paths.GROUP_CONFIGS, "g")
     await configs.alter_incrementally(

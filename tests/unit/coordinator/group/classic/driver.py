@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, kw_only=True):
     group_initial_rebalance_delay_ms: int = DELAY_MS
     group_max_size: int = 2**31 - 1
     group_consumer_max_size: int = 2**31 - 1
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     group_max_member_metadata_bytes: int = 1 << 20
     group_max_memory_bytes: int = 1 << 28
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")

@@ -10,7 +10,7 @@ from minikafka.coordinator.group.consumer.membership import check_regex, resolve
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.regex import compile_regex
-from tests.unit.coordinator.group.consumer.world import FakeConsumer, FakeTopics, World, settle
+from tests.unit.coordinator.group.consumer.world import GROUP, FakeConsumer, FakeTopics, World, settle
 
 
 def names(consumer: FakeConsumer) -> list[str]:
@@ -134,6 +134,25 @@ def test_a_refresh_that_the_log_refuses_is_not_forgotten() -> None:
     assert isinstance(world.heartbeat("a", 1).answer, KafkaError)
     world.shell.refuse = None
     consumer.beat()
+    assert names(consumer) == ["orders", "orders_eu"]
+
+
+def test_rights_are_looked_at_again_when_the_refresh_interval_is_over() -> None:
+    world = World(orders=1, orders_eu=1)
+    world.settings.group_consumer_regex_refresh_interval_ms = 60_000
+    allowed = {"orders"}
+    consumer = FakeConsumer(world, "a", regex="order.*")
+    consumer.may_describe = allowed.__contains__
+    settle(consumer)
+    allowed.add("orders_eu")
+    world.shell.advance(40_000)
+    consumer.beat()
+    assert not world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=True)
+    assert names(consumer) == ["orders"]
+    world.shell.advance(20_000)
+    assert world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=True) == ["order.*"]
+    assert not world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=False), "nothing to look at"
+    settle(consumer)
     assert names(consumer) == ["orders", "orders_eu"]
 
 

@@ -22,6 +22,7 @@ from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeatResult,
     Effects,
     GroupOperation,
+    MayDescribe,
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import TopicPartitions
@@ -36,6 +37,7 @@ class FakeSettings:
     group_initial_rebalance_delay_ms = 3_000
     group_max_size = 1_000
     group_consumer_max_size = 1_000
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     group_max_member_metadata_bytes = 1 << 20
     group_max_memory_bytes = 1 << 28
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
@@ -150,6 +152,7 @@ class World:
         rebalance_timeout_ms: int = -1,
         rack_id: str | None = None,
         version: int = 1,
+        may_describe: MayDescribe | None = None,
     ) -> Asked:
         return self.send(
             ConsumerGroupHeartbeat(
@@ -166,6 +169,7 @@ class World:
                 client_id="client",
                 client_host="/127.0.0.1",
                 version=version,
+                may_describe=may_describe,
             )
         )
 
@@ -192,6 +196,7 @@ class FakeConsumer:
         self.regex = regex
         self.instance_id = instance_id
         self.assignor = assignor
+        self.may_describe: MayDescribe | None = None
         self.epoch = 0
         self.owned: TopicPartitions = {}
         self._has_said_all = False
@@ -213,6 +218,7 @@ class FakeConsumer:
             instance_id=self.instance_id,
             assignor=self.assignor,
             rebalance_timeout_ms=60_000 if says_all else -1,
+            may_describe=self.may_describe,
         )
         if answer_is_lost:
             self._has_said_all = not self.asks_again

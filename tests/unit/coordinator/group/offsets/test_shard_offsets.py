@@ -41,6 +41,7 @@ class Settings:
     group_initial_rebalance_delay_ms = 0
     group_max_size = 100
     group_consumer_max_size = 100
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     group_max_member_metadata_bytes = 1 << 20
     group_max_memory_bytes = 1 << 28
     group_consumer_assignors = ("uniform", "range")
