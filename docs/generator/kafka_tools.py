@@ -29,8 +29,7 @@ TOOLS = (
     ("kafka-dump-log", "works; --cluster-metadata-decoder has no log to read"),
     (
         "kafka-features",
-        "describe, version-mapping and upgrades to the level that a feature has work; no other level can be "
-        "had, and there are no metadata.version and kraft.version",
+        "works; metadata.version stands at the one level of 4.4, and there is no kraft.version",
     ),
     ("kafka-jmx", "there is no JVM; metrics are at /metrics"),
     ("kafka-leader-election", "works"),

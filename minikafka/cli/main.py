@@ -27,6 +27,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "dump-log": ("dump_log.command", "look into segments, indexes and checkpoints; verify them"),
     "elect-leaders": ("reassign.elect_leaders", "elect preferred or unclean leaders"),
     "export": ("export", "records of log directories to Parquet, each exactly once (Spark)"),
+    "features": ("features", "describe, raise and lower the levels of a cluster's features"),
     "groups": ("groups", "list, describe and delete consumer groups; reset their offsets"),
     "produce": ("produce", "write lines of standard input as records"),
     "profile": ("profile", "keep addresses and settings of clusters, in place of -b"),

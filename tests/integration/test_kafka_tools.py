@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, KafkaError
 
+from minikafka.cli.main import main as minikafka
 from minikafka.testing import ThreadedCluster
 from tests.integration.support import java
 
@@ -55,7 +57,11 @@ RUNS = [
     Run(
         "FeatureCommand", "upgrade --feature transaction.version=2", "transaction.version was upgraded to 2."
     ),
-    Run("FeatureCommand", "downgrade --feature transaction.version=1", "Could not downgrade"),
+    Run("FeatureCommand", "downgrade --feature transaction.version=1", "was downgraded to 1."),
+    Run("FeatureCommand", "upgrade --dry-run --feature transaction.version=2", "can be upgraded to 2."),
+    Run("FeatureCommand", "upgrade --feature transaction.version=3", "only supports versions 0-2"),
+    Run("FeatureCommand", "downgrade --feature metadata.version=27", "only supports versions 33"),
+    Run("FeatureCommand", "disable --feature group.version", "group.version was disabled."),
     Run("ClientMetricsCommand", "--alter --name m --metrics org.apache.kafka.", "Altered client metrics"),
     Run("MetadataQuorumCommand", "describe --replication", "Leader"),
     Run("StreamsResetter", "--application-id app --input-topics t", "Topic: t Partition: 1 Offset: 0"),
@@ -96,6 +102,49 @@ def test_each_tool_says_what_it_says_of_kafka(
         if says not in printed:
             wrong.append(f"{tool} {arguments}: {printed[-1000:]}")
     assert wrong == []
+
+
+def test_levels_that_kafkas_tool_has_set_hold_on_every_broker(
+    cluster: ThreadedCluster, tools: java.Tools, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After ``test_each_tool…``, or alone; and our own tool says and does the same."""
+
+    def features(*arguments: str) -> int:
+        return minikafka(["features", *arguments, "--bootstrap-server", cluster.bootstrap_servers])
+
+    def level(node_id: int, name: str) -> int:
+        capsys.readouterr()
+        assert features("describe", "--node-id", str(node_id), "--json") == 0
+        found = {each["name"]: each["level"] for each in json.loads(capsys.readouterr().out)}
+        return int(found[name])
+
+    def is_everywhere(name: str, wanted: int) -> bool:
+        return any(all(level(each, name) == wanted for each in (1, 2)) for _ in range(200))
+
+    bootstrap = ["--bootstrap-server", cluster.bootstrap_servers]
+    tools.run(f"{PACKAGE}.FeatureCommand", *bootstrap, "disable", "--feature", "group.version")
+    assert is_everywhere("group.version", 0)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "new",
+            "group.protocol": "consumer",
+        }
+    )
+    consumer.subscribe(["t"])
+    message = consumer.poll(30)
+    assert message is not None and message.error().code() == KafkaError._FATAL
+    assert "ConsumerGroupHeartbeat fatal error: Broker: API version not supported" in str(message.error())
+    consumer.close()
+
+    assert features("upgrade", "--feature", "group.version=1") == 0
+    assert capsys.readouterr().out == "group.version was upgraded to 1.\n"
+    assert is_everywhere("group.version", 1)
+    assert features("upgrade", "--feature", "group.version=2", "--dry-run") == 1
+    assert "group.version: can not upgrade to 2: The update failed" in capsys.readouterr().err
+    assert features("downgrade", "--feature", "transaction.version=0") == 0
+    assert is_everywhere("transaction.version", 0)
+    assert features("upgrade", "--feature", "transaction.version=2") == 0
 
 
 def test_a_broker_that_is_gone_is_fenced_until_it_is_unregistered(
