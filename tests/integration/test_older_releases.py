@@ -6,6 +6,7 @@ How it looks is held equal to recorded brokers in ``tests/unit/protocol/wire/tes
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -77,6 +78,41 @@ async def _aiokafka(bootstrap: str) -> None:
     async with consumer, asyncio.timeout(60):
         while (await consumer.getone()).value != b"aiokafka":
             pass
+
+
+async def test_librdkafka_keeps_to_itself_that_a_release_is_too_old_for_the_consumer_protocol() -> None:
+    """3.9 has ConsumerGroupHeartbeat in version 0 alone, and librdkafka makes member ids itself, for which it
+    needs version 1 (KIP-1082): it sends none, looks for another coordinator for ever, and its caller gets
+    neither a record nor an error. Only its log says why."""
+    async with Broker(api_versions="3.9") as broker:
+        lines = await asyncio.to_thread(_consumer_protocol, broker.bootstrap_servers)
+        asked = broker.server.services.request_metrics.of(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+        assert asked.count == 0, "it is not this broker that leaves it without an answer"
+    assert any("ConsumerGroupHeartbeatRequest not supported by broker" in line for line in lines)
+
+
+def _consumer_protocol(bootstrap: str) -> list[str]:
+    """What librdkafka logs of the group until it has given up for the first time."""
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger = logging.Logger("librdkafka", logging.DEBUG)
+    logger.addHandler(Lines())
+    settings = {"bootstrap.servers": bootstrap, "group.id": "new", "group.protocol": "consumer"}
+    consumer = Consumer(settings | {"debug": "cgrp"}, logger=logger)
+    try:
+        consumer.subscribe(["orders"])
+        for _ in range(300):
+            message = consumer.poll(0.1)
+            assert message is None
+            if any("not supported by broker" in line for line in lines):
+                break
+    finally:
+        consumer.close()
+    return lines
 
 
 async def test_brokers_of_one_cluster_speak_all_versions_with_each_other() -> None:

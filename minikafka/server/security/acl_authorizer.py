@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 from minikafka.clock import Clock
@@ -38,16 +38,19 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
     DATA_BYTES_MAX,
+    MULTI_BYTES_MAX,
     BadVersionError,
     CoordinationStore,
     CreateOp,
     DeleteOp,
     InvalidNodeError,
+    Node,
     NodeExistsError,
     NoNodeError,
     Op,
     SetOp,
     StoreError,
+    op_bytes,
     parent_of,
 )
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
@@ -80,6 +83,9 @@ UPDATE_RETRIES_MAX = 10
 
 UPDATE_RETRY_BACKOFF_MS = 100
 """``AclAuthorizer.retryBackoffMs``."""
+
+PATTERNS_AT_ONCE = 64
+"""Whose ACLs are written together: a write to disk takes as long for one. Other changes wait meanwhile."""
 
 ACLS_OF_A_PATTERN_MAX = DATA_BYTES_MAX // 70
 """More do not fit into a node, where one is at least that long. The node's own bound comes before most often:
@@ -230,16 +236,14 @@ class AclStore:
         for pattern, entry in bindings:
             by_pattern.setdefault(pattern, set()).add(entry)
             await time_slice.give_way()
-        failed: dict[ResourcePattern, KafkaError] = {}
-        for pattern, entries in by_pattern.items():
 
-            async def with_new(old: Entries, new: set[AccessControlEntry] = entries) -> Entries:
+        def adding(new: set[AccessControlEntry]) -> Change:
+            async def with_new(old: Entries) -> Entries:
                 return old | new
 
-            try:
-                await self._update(pattern, with_new)
-            except KafkaError as error:
-                failed[pattern] = error
+            return with_new
+
+        failed = await self._update_all({pattern: adding(new) for pattern, new in by_pattern.items()})
         return [failed.get(pattern) for pattern, _ in bindings]
 
     async def delete(self, filters: Sequence[AclBindingFilter]) -> list[list[Deletion]]:
@@ -266,31 +270,83 @@ class AclStore:
                 if wanted.first(pattern, entry) is not None:
                     patterns[pattern] = None
                     break
-        for pattern in patterns:
-            for deletion, at in await self._delete(pattern, wanted):
-                found[at].append(deletion)
+        deleted: dict[ResourcePattern, dict[AccessControlEntry, int]] = {}
+        """→ the place of the first filter that found it."""
+
+        def without_wanted(pattern: ResourcePattern) -> Change:
+            async def without(entries: Entries) -> Entries:
+                gone = deleted[pattern] = {}  # not of an attempt that another broker's change has overtaken
+                time_slice = TimeSlice()
+                for entry in entries:
+                    await time_slice.give_way()
+                    first = wanted.first(pattern, entry)
+                    if first is not None:
+                        gone[entry] = first
+                return entries - gone.keys()
+
+            return without
+
+        failed = await self._update_all({pattern: without_wanted(pattern) for pattern in patterns})
+        for pattern, gone in deleted.items():
+            for entry, at in gone.items():
+                await time_slice.give_way()
+                found[at].append(Deletion(AclBinding(pattern, entry), failed.get(pattern)))
         return found
 
-    async def _delete(self, pattern: ResourcePattern, wanted: AclFilters) -> list[tuple[Deletion, int]]:
-        """What was found of one pattern, with the place of the first filter that found it."""
-        deleted: dict[AccessControlEntry, int] = {}
+    async def _update_all(
+        self, changes: Mapping[ResourcePattern, Change]
+    ) -> dict[ResourcePattern, KafkaError]:
+        """Replace the ACLs of each pattern by what its change makes of them; what failed, and why.
 
-        async def without_wanted(entries: Entries) -> Entries:
-            deleted.clear()  # of an attempt that another broker's change has overtaken
-            time_slice = TimeSlice()
-            for entry in entries:
+        Several are written at once. Where that does not succeed, as when another broker was faster with one
+        of them, they are written one by one: the answer is that of each alone.
+        """
+        failed: dict[ResourcePattern, KafkaError] = {}
+        left = iter(changes.items())
+        while some := dict(islice(left, PATTERNS_AT_ONCE)):
+            if len(some) > 1 and await self._try_to_update_together(some):
+                continue
+            for pattern, change in some.items():
+                try:
+                    await self._update(pattern, change)
+                except KafkaError as error:
+                    failed[pattern] = error
+        return failed
+
+    async def _try_to_update_together(self, changes: Mapping[ResourcePattern, Change]) -> bool:
+        """Whether all of them are done; else none is."""
+        time_slice = TimeSlice()
+        async with self._lock:
+            try:
+                nodes = await gather_some(self._node(pattern) for pattern in changes)
+                writes: list[Op] = []
+                after: dict[ResourcePattern, Entries] = {}
+                for (pattern, change), node in zip(changes.items(), nodes, strict=True):
+                    await time_slice.give_way()
+                    path = paths.acl_path(pattern)
+                    old = frozenset() if node is None else paths.decode_acls(node.data, path)
+                    after[pattern] = new = await change(old)
+                    if len(new) > ACLS_OF_A_PATTERN_MAX:
+                        return False
+                    writes += _writes(pattern, node, old, new)
+                if sum(map(op_bytes, writes)) > MULTI_BYTES_MAX:
+                    return False
+                if writes:
+                    await self._store.multi(writes)
+            except StoreError:  # each alone is answered with what is wrong with it
+                return False
+            if writes:
+                logger.info("the ACLs of %d resource patterns are changed", len(after))
+            for pattern, entries in after.items():
+                self._put(pattern, entries)
                 await time_slice.give_way()
-                first = wanted.first(pattern, entry)
-                if first is not None:
-                    deleted[entry] = first
-            return entries - deleted.keys()
+            return True
 
-        error: KafkaError | None = None
+    async def _node(self, pattern: ResourcePattern) -> Node | None:
         try:
-            await self._update(pattern, without_wanted)
-        except KafkaError as caught:
-            error = caught
-        return [(Deletion(AclBinding(pattern, entry), error), at) for entry, at in deleted.items()]
+            return await self._store.get(paths.acl_path(pattern))
+        except NoNodeError:
+            return None
 
     async def _update(self, pattern: ResourcePattern, change: Change) -> None:
         """Replace the ACLs of a pattern by what ``change`` makes of them.
@@ -314,27 +370,16 @@ class AclStore:
 
     async def _try_to_update(self, path: str, pattern: ResourcePattern, change: Change) -> bool:
         try:
-            node = await self._store.get(path)
-        except NoNodeError:
-            node = None
+            node = await self._node(pattern)
         except InvalidNodeError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{pattern}: {error}") from None
         old = frozenset() if node is None else paths.decode_acls(node.data, path)
         new = await change(old)
         if len(new) > ACLS_OF_A_PATTERN_MAX:
             raise _too_many(pattern, len(new))
-        if new != old or (node is not None and not new):
-            write: Op
-            if node is None:
-                write = CreateOp(path, paths.encode_acls(new))
-            elif new:
-                write = SetOp(path, paths.encode_acls(new), node.stat.version)
-            else:
-                write = DeleteOp(path, node.stat.version)
-            change_path = paths.acl_change_prefix(pattern.pattern_type)
-            announcement = CreateOp(change_path, paths.encode_acl_change(pattern), sequential=True)
+        if writes := _writes(pattern, node, old, new):
             try:
-                await self._store.multi([write, announcement])
+                await self._store.multi(writes)
             except InvalidNodeError:
                 raise _too_many(pattern, len(new)) from None
             except (BadVersionError, NodeExistsError):
@@ -346,6 +391,25 @@ class AclStore:
             logger.info("the ACLs of %s are changed", pattern)
         self._put(pattern, new)
         return True
+
+
+def _writes(pattern: ResourcePattern, node: Node | None, old: Entries, new: Entries) -> list[Op]:
+    """What makes the ACLs of a pattern ``new``, which are ``old`` and in ``node``, and tells others of it;
+    nothing where there is nothing to do."""
+    path = paths.acl_path(pattern)
+    write: Op
+    if node is None:
+        if not new:
+            return []
+        write = CreateOp(path, paths.encode_acls(new))
+    elif not new:
+        write = DeleteOp(path, node.stat.version)
+    elif new != old:
+        write = SetOp(path, paths.encode_acls(new), node.stat.version)
+    else:
+        return []
+    change_path = paths.acl_change_prefix(pattern.pattern_type)
+    return [write, CreateOp(change_path, paths.encode_acl_change(pattern), sequential=True)]
 
 
 def _too_many(pattern: ResourcePattern, count: int) -> KafkaError:

@@ -237,6 +237,64 @@ async def test_the_store_is_not_asked_for_what_no_filter_finds(
     assert read == [paths.acl_path(PREFIX)]
 
 
+def many(who: str, count: int = 150) -> list[AclBinding]:
+    """On as many topics."""
+    return [allow(who, ResourcePattern(ResourceType.TOPIC, f"t{number}")) for number in range(count)]
+
+
+async def test_the_acls_of_many_patterns_are_written_together(
+    start_member: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = await start_member(), await start_member()
+    multi, written = alice.store.multi, []
+
+    async def counting(ops: Any) -> Any:
+        written.append(len(ops))
+        return await multi(ops)
+
+    monkeypatch.setattr(alice.store, "multi", counting)
+    assert await alice.acls.create(many(ALICE)) == [None] * 150
+    assert written == [128, 128, 44], "a write and a notification for each pattern"
+    await bob.until(lambda: bob.data.acl_count == 150)
+    ((*deleted,),) = await alice.acls.delete([only(ALICE)])
+    assert len(deleted) == 150 and all(each.error is None for each in deleted)
+    await bob.until(lambda: bob.data.acl_count == 0)
+
+
+async def test_where_another_broker_is_faster_with_one_pattern_all_are_changed_nevertheless(
+    start_member: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = await start_member(), await start_member()
+    assert await alice.acls.create(many(ALICE, 3)) == [None] * 3
+    multi, is_overtaken = alice.store.multi, []
+
+    async def overtaken(ops: Any) -> Any:
+        if not is_overtaken:
+            is_overtaken.append(True)
+            await bob.acls.create(many(BOB, 1))
+        return await multi(ops)
+
+    monkeypatch.setattr(alice.store, "multi", overtaken)
+    ((*deleted,),) = await alice.acls.delete([only(ALICE)])
+    assert [each.error for each in deleted] == [None] * 3 and is_overtaken
+    assert alice.known == many(BOB, 1)
+    await bob.until(lambda: bob.known == many(BOB, 1))
+
+
+async def test_a_pattern_that_cannot_be_written_is_the_only_one_with_an_error(start_member: Start) -> None:
+    member = await start_member()
+    bad = ResourcePattern(ResourceType.TOPIC, "a/../b")
+    good = [allow(ALICE), allow(BOB), allow(ALICE, PREFIX)]
+    errors = await member.acls.create([good[0], allow(ALICE, bad), *good[1:]])
+    assert [None if each is None else each.code for each in errors] == [
+        None,
+        ErrorCode.INVALID_REQUEST,
+        None,
+        None,
+    ]
+    assert sorted(member.known) == sorted(good)
+
+
 async def test_a_filter_that_names_its_pattern_finds_what_was_not_heard_of_yet(
     open_client: Open, start_member: Start
 ) -> None:
