@@ -413,13 +413,16 @@ def _share_out(
         for rank, member_id in enumerate(member_ids)
     }
     sharers: dict[_Place, set[str]] = {place: set() for place in places}
+    topic_ids = {topic_id for topic_id, _ in places}
     kept: Counter[str] = Counter()
     for member_id in member_ids:
+        target = spec.members[member_id].target
         for place in sorted(
             (
                 (topic_id, number)
-                for topic_id, numbers in spec.members[member_id].target.items()
-                for number in numbers
+                # Of one topic out of many: not all that the member has is gone through.
+                for topic_id in (topic_ids if len(topic_ids) < len(target) else target)
+                for number in target.get(topic_id, ())
                 if (topic_id, number) in sharers
             ),
             # What few others have first: it is kept rather than what many have.

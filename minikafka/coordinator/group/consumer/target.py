@@ -28,6 +28,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from heapq import heapify, heapreplace
 from typing import Protocol
 from uuid import UUID
@@ -65,11 +66,15 @@ class GroupSpec(msgspec.Struct, frozen=True):
     @property
     def is_homogeneous(self) -> bool:
         """All want the same topics."""
-        wanted = {member.topic_ids for member in self.members.values()}
-        return len(set(map(frozenset, wanted))) <= 1
+        # Members with one subscription have one tuple, and comparing thousands of ids takes its time.
+        wanted = {id(member.topic_ids): member.topic_ids for member in self.members.values()}
+        return len({frozenset(topic_ids) for topic_ids in wanted.values()}) <= 1
 
     def subscribers(self) -> dict[UUID, list[str]]:
-        """Who wants each topic."""
+        """Who wants each topic; the lists are not to be changed."""
+        if self.is_homogeneous:
+            topic_ids = next(iter(self.members.values())).topic_ids if self.members else ()
+            return dict.fromkeys(topic_ids, list(self.members))
         subscribers: dict[UUID, list[str]] = {}
         for member_id, member in self.members.items():
             for topic_id in member.topic_ids:
@@ -102,31 +107,43 @@ class AssignmentBuilder:
         return partition
 
     def build(self) -> dict[str, TopicPartitions]:
-        return {
-            member_id: {
-                topic_id: frozenset(numbers)
-                for topic_id in self._members[member_id].topic_ids
-                if (numbers := topics.get(topic_id))
-            }
-            for member_id, topics in self.partitions.items()
-        }
+        targets: dict[str, TopicPartitions] = {}
+        ranks: dict[int, dict[UUID, int]] = {}
+        for member_id, topics in self.partitions.items():
+            topic_ids = self._members[member_id].topic_ids
+            rank = ranks.get(id(topic_ids))
+            if rank is None:
+                rank = ranks[id(topic_ids)] = {topic_id: number for number, topic_id in enumerate(topic_ids)}
+            # Most members have a few of the topics: going through all that they want would take longer.
+            has = sorted((topic_id for topic_id, numbers in topics.items() if numbers), key=rank.__getitem__)
+            targets[member_id] = {topic_id: frozenset(topics[topic_id]) for topic_id in has}
+        return targets
 
 
 def assign_range(spec: GroupSpec) -> dict[str, TopicPartitions]:
     builder = AssignmentBuilder(spec)
+    owners: dict[UUID, set[str]] = {}
+    for member_id, member in spec.members.items():
+        for topic_id in member.target:
+            owners.setdefault(topic_id, set()).add(member_id)
     for topic_id, member_ids in spec.subscribers().items():
-        _assign_topic(spec, builder, topic_id, member_ids)
+        _assign_topic(spec, builder, topic_id, member_ids, owners.get(topic_id, set()))
     return builder.build()
 
 
 def _assign_topic(
-    spec: GroupSpec, builder: AssignmentBuilder, topic_id: UUID, member_ids: Sequence[str]
+    spec: GroupSpec,
+    builder: AssignmentBuilder,
+    topic_id: UUID,
+    member_ids: Sequence[str],
+    owners: AbstractSet[str],
 ) -> None:
+    """``owners``: the members whose target has some of the topic, which may not want it any more."""
     partition_count = spec.partition_counts[topic_id]
     quota, extra = divmod(partition_count, len(member_ids))
     left = set(range(partition_count))
     kept: dict[str, int] = {}
-    for member_id in member_ids:
+    for member_id in filter(owners.__contains__, member_ids) if owners else ():
         # The lowest numbers stay: they are the same ones in every topic of this size.
         current = [
             number for number in sorted(spec.members[member_id].target.get(topic_id, ())) if number in left
@@ -141,7 +158,9 @@ def _assign_topic(
         kept[member_id] = min(len(current), count)
     free: Iterator[int] = iter(sorted(left))
     for member_id in member_ids:
-        needed = quota - kept[member_id]
+        if quota == 0 and extra == 0:
+            break
+        needed = quota - kept.get(member_id, 0)
         if needed >= 0 and extra > 0:
             extra -= 1
             needed += 1
@@ -166,9 +185,10 @@ def _assign_evenly(spec: GroupSpec, builder: AssignmentBuilder) -> None:
     left = {topic_id: set(range(spec.partition_counts[topic_id])) for topic_id in topic_ids}
     below: deque[str] = deque()
     at_quota: deque[str] = deque()
+    rank = {topic_id: number for number, topic_id in enumerate(topic_ids)}
     for member_id, member in spec.members.items():
-        for topic_id in topic_ids:
-            for partition in sorted(member.target.get(topic_id, ())):
+        for topic_id in sorted(filter(rank.__contains__, member.target), key=rank.__getitem__):
+            for partition in sorted(member.target[topic_id]):
                 load = builder.load[member_id]
                 if partition in left[topic_id] and (load < quota or (load == quota and extra > 0)):
                     extra -= load == quota
