@@ -74,7 +74,8 @@ class GroupSpec(msgspec.Struct, frozen=True):
         """Who wants each topic; the lists are not to be changed."""
         if self.is_homogeneous:
             topic_ids = next(iter(self.members.values())).topic_ids if self.members else ()
-            return dict.fromkeys(topic_ids, list(self.members))
+            all_members = list(self.members)
+            return {topic_id: all_members for topic_id in topic_ids}
         subscribers: dict[UUID, list[str]] = {}
         for member_id, member in self.members.items():
             for topic_id in member.topic_ids:
