@@ -75,7 +75,7 @@ class GroupSpec(msgspec.Struct, frozen=True):
         if self.is_homogeneous:
             topic_ids = next(iter(self.members.values())).topic_ids if self.members else ()
             all_members = list(self.members)
-            return {topic_id: all_members for topic_id in topic_ids}
+            return dict.fromkeys(topic_ids, all_members)
         subscribers: dict[UUID, list[str]] = {}
         for member_id, member in self.members.items():
             for topic_id in member.topic_ids:
