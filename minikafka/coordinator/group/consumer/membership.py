@@ -36,7 +36,8 @@ still sees, by the names that are not remembered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -79,7 +80,7 @@ class Reconciliation(msgspec.Struct, frozen=True, kw_only=True):
 
     target_epoch: int
     target: TopicPartitions
-    subscribed_topic_ids: Collection[UUID]
+    subscribed_topic_ids: AbstractSet[UUID]
     subscription_changed: bool
     owner: Owner
     owned: TopicPartitions | None
@@ -313,7 +314,7 @@ def reconcile(
     step = Reconciliation(
         target_epoch=group.assignment_epoch,
         target=group.targets.get(member_id, {}),
-        subscribed_topic_ids=subscribed_topic_ids(group, member, topics),
+        subscribed_topic_ids=frozenset(subscribed_topic_ids(group, member, topics)),
         subscription_changed=subscription_changed,
         owner=group.owner,
         owned=owned,

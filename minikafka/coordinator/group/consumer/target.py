@@ -72,8 +72,8 @@ class GroupSpec(msgspec.Struct, frozen=True):
 
     def subscribers(self) -> dict[UUID, list[str]]:
         """Who wants each topic; the lists are not to be changed."""
-        if self.is_homogeneous:
-            topic_ids = next(iter(self.members.values())).topic_ids if self.members else ()
+        if len({id(member.topic_ids) for member in self.members.values()}) == 1:  # one subscription
+            topic_ids = next(iter(self.members.values())).topic_ids
             all_members = list(self.members)
             return dict.fromkeys(topic_ids, all_members)
         subscribers: dict[UUID, list[str]] = {}
