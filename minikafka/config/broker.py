@@ -542,6 +542,16 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     group_consumer_max_assignment_interval_ms: Annotated[
         int, prop(INT, MEDIUM, "The longest assignment interval that a consumer group may have.", ge=0)
     ] = 15_000
+    group_consumer_assignor_offload_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether a thread works out assignments of consumer groups that take long. Else they are worked "
+            "out at once, and all requests wait.",
+            update=CLUSTER_WIDE,
+        ),
+    ] = True
     group_consumer_max_size: Annotated[
         int, prop(INT, MEDIUM, "The most members of a consumer group.", ge=1)
     ] = INT_MAX
@@ -618,6 +628,16 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     group_share_max_assignment_interval_ms: Annotated[
         int, prop(INT, MEDIUM, "The longest such time that a share group may have.", ge=0)
     ] = 15_000
+    group_share_assignor_offload_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether a thread works out assignments of share groups that take long. Else they are worked out "
+            "at once, and all requests wait.",
+            update=CLUSTER_WIDE,
+        ),
+    ] = True
     group_share_initialize_retry_interval_ms: Annotated[
         int, prop(INT, LOW, "When the share coordinator is asked again for a group's partitions.", ge=1)
     ] = 30_000

@@ -58,9 +58,9 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     consumer_assignor_offload_enable: Annotated[
         bool,
         prop(
-            ConfigType.BOOLEAN,
-            Importance.MEDIUM,
-            "Whether a thread works out assignments. Without effect: there is none, and they take little.",
+            BOOLEAN,
+            MEDIUM,
+            "Whether a thread works out large assignments of the group.",
         ),
     ] = True
     share_session_timeout_ms: Annotated[
@@ -73,6 +73,14 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     share_assignment_interval_ms: Annotated[
         int, prop(INT, MEDIUM, "The least time between two assignments of a share group.", ge=0)
     ] = 1_000
+    share_assignor_offload_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether a thread works out large assignments of the share group.",
+        ),
+    ] = True
     share_record_lock_duration_ms: Annotated[
         int,
         prop(INT, MEDIUM, "How long a member of a share group holds a record that it was given.", ge=1_000),
@@ -119,6 +127,9 @@ _BOUNDED = (
 """Those that a broker has a default, a least and a highest value for, in the order in which Kafka checks:
 ``group.K.NAME``, ``group.K.min.NAME`` and ``group.K.max.NAME`` for K.NAME."""
 
+_UNBOUNDED = ("consumer.assignor.offload.enable", "share.assignor.offload.enable")
+"""Those that it has a default for."""
+
 GroupBounds = Any
 """The properties of a broker, or something that has those of ``_BOUNDED`` (``GroupCoordinatorConfig``,
 ``ShareGroupConfig``)."""
@@ -130,7 +141,7 @@ def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConf
     Raises:
         ConfigError: an unknown name or a value that is not allowed.
     """
-    values = {name.replace(".", "_"): _of_broker(bounds, name) for name in _BOUNDED}
+    values = {name.replace(".", "_"): _of_broker(bounds, name) for name in (*_BOUNDED, *_UNBOUNDED)}
     return GroupConfig(**values | _parsed(overrides))
 
 
@@ -198,10 +209,9 @@ def auto_offset_reset(text: str) -> tuple[str, int]:
     return "by_duration", whole * 1_000 + int(f"{fraction:<03}"[:3])
 
 
-def _of_broker(bounds: GroupBounds, name: str, which: str = "") -> int:
+def _of_broker(bounds: GroupBounds, name: str, which: str = "") -> Any:
     kind, _, rest = name.partition(".")
-    value: int = getattr(bounds, f"group_{kind}_{which}{rest.replace('.', '_')}")
-    return value
+    return getattr(bounds, f"group_{kind}_{which}{rest.replace('.', '_')}")
 
 
 def _parsed(overrides: Mapping[str, str]) -> dict[str, Any]:

@@ -120,10 +120,6 @@ TREATMENTS: Final = (
         ),
     ),
     Treatment(
-        "Assignments are worked out by the loop, which they do not hold for long.",
-        ("group.consumer.assignor.offload.enable", "group.share.assignor.offload.enable"),
-    ),
-    Treatment(
         "Metrics are scraped from /metrics (http.port).",
         (
             "kafka.metrics.polling.interval.secs",

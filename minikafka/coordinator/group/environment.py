@@ -27,6 +27,7 @@ class ConsumerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 0
+    assignor_offload_enable: bool = True
 
 
 class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,7 @@ class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
+    assignor_offload_enable: bool = True
     record_lock_duration_ms: int = 30_000
     delivery_count_limit: int = 5
     partition_max_record_locks: int = 2_000
@@ -54,6 +56,7 @@ class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             session_timeout_ms=config.share_session_timeout_ms,
             heartbeat_interval_ms=config.share_heartbeat_interval_ms,
             assignment_interval_ms=config.share_assignment_interval_ms,
+            assignor_offload_enable=config.share_assignor_offload_enable,
             record_lock_duration_ms=config.share_record_lock_duration_ms,
             delivery_count_limit=config.share_delivery_count_limit,
             partition_max_record_locks=config.share_partition_max_record_locks,

@@ -372,6 +372,15 @@ class DeleteShareStates(NamedTuple):
     done: Callable[[list[SharePartitionError], int], Effects]
 
 
+class ComputeAssignment(NamedTuple):
+    """Have a large assignment worked out beside the loop, which it would hold. ``compute`` uses nothing that
+    changes; ``done`` hears what comes of it, as a call of the shard, or None: it has failed."""
+
+    group_id: str
+    compute: Callable[[], Mapping[str, TopicPartitions]]
+    done: Callable[[Mapping[str, TopicPartitions] | None, int], Effects]
+
+
 class Append(effects.Append[GroupRecord, "Effect"]):
     """Records of groups; see there."""
 
@@ -406,6 +415,7 @@ Effect = (
     | Append
     | Park[GroupOperation]
     | Complete[GroupOperation]
+    | ComputeAssignment
     | InitializeShareStates
     | DeleteShareStates
 )

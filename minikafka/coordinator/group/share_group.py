@@ -122,6 +122,8 @@ class ShareGroup:
         """The version of the topics that ``metadata_hash`` is known to stand for."""
         self.settled_version = -1
         """The version of the topics for which all that is wanted has state and is assigned."""
+        self.computing_epoch = -1
+        """For which a target is being worked out beside the loop; -1: none is."""
         self.uncommitted: GroupChange | None = None
         """The last change that was written and is not committed."""
 

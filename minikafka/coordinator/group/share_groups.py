@@ -61,6 +61,8 @@ from minikafka.coordinator.group.modern_group import (
     carry_out,
     check_memory,
     check_room,
+    compute_assignment,
+    is_computed_beside,
 )
 from minikafka.coordinator.group.share_group import (
     ASSIGNOR_NAME,
@@ -245,30 +247,43 @@ class ShareGroups:
         self._counts.share_group_rebalances += 1
 
     def _update_target(self, draft: ShareGroupDraft, now_ms: int) -> None:
-        group, topics = draft.group, self._topics
-        infos = {name: info for name in group.subscribed_topics() if (info := topics.topic(name))}
-        members = {
-            member_id: MemberSpec(
-                tuple(
-                    infos[name].topic_id
-                    for name in sorted(set(member.metadata.subscribed_topic_names))
-                    if name in infos
-                ),
-                group.targets.get(member_id, {}),
-            )
-            for member_id, member in sorted(group.members.items())
-        }
+        """A target for the group's epoch: now, or when it is worked out, if that takes long."""
+        group = draft.group
+        if group.computing_epoch >= 0:
+            return
+        spec = self._group_spec(group)
         initialized = {key: each.partitions for key, each in group.partitions.initialized.items()}
-        spec = GroupSpec(members, {info.topic_id: info.partition_count for info in infos.values()})
-        targets = assign_simple(spec, lambda topic_id, number: number in initialized.get(topic_id, _NONE))
-        for member_id, partitions in targets.items():
-            if group.targets.get(member_id) != partitions:
-                key = ShareGroupTargetAssignmentMemberKey(group.group_id, member_id)
-                draft.write(key, ShareGroupTargetAssignmentMemberValue(partitions))
-        draft.write(
-            ShareGroupTargetAssignmentMetadataKey(group.group_id),
-            ShareGroupTargetAssignmentMetadataValue(group.epoch, now_ms),
+
+        def compute() -> dict[str, TopicPartitions]:
+            return assign_simple(spec, lambda topic_id, number: number in initialized.get(topic_id, _NONE))
+
+        group_id, epoch = group.group_id, group.epoch
+        offloads = self._settings.share_group(group_id).assignor_offload_enable
+        if not is_computed_beside(group, spec.cost, enabled=offloads):
+            _write_target(draft, compute(), epoch, now_ms)
+            return
+
+        def write(group: ShareGroup, targets: Mapping[str, TopicPartitions], now_ms: int) -> Effects:
+            draft = ShareGroupDraft(group, now_ms)
+            _write_target(draft, targets, epoch, now_ms)
+            return self._carry_out(draft, [])
+
+        draft.begins.append(
+            lambda: compute_assignment(
+                group_id, epoch, compute, find=lambda: self._find(group_id), write=write
+            )
         )
+
+    def _group_spec(self, group: ShareGroup) -> GroupSpec:
+        infos = {name: info for name in group.subscribed_topics() if (info := self._topics.topic(name))}
+        wanted: dict[tuple[str, ...], tuple[UUID, ...]] = {}
+        members: dict[str, MemberSpec] = {}
+        for member_id, member in sorted(group.members.items()):
+            names = member.metadata.subscribed_topic_names
+            if names not in wanted:
+                wanted[names] = tuple(infos[name].topic_id for name in sorted(set(names)) if name in infos)
+            members[member_id] = MemberSpec(wanted[names], group.targets.get(member_id, {}))
+        return GroupSpec(members, {info.topic_id: info.partition_count for info in infos.values()})
 
     def _leave(self, request: ShareGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:
         group = self._group(request.group_id)
@@ -628,6 +643,21 @@ class ShareGroups:
     def waiting(self) -> list[Ticket]:
         """Who waits for what the share coordinator says."""
         return list(self._asking)
+
+
+def _write_target(
+    draft: ShareGroupDraft, targets: Mapping[str, TopicPartitions], epoch: int, now_ms: int
+) -> None:
+    """As far as it has changed; members that are gone have none."""
+    group = draft.group
+    for member_id, partitions in targets.items():
+        if member_id in group.members and group.targets.get(member_id) != partitions:
+            key = ShareGroupTargetAssignmentMemberKey(group.group_id, member_id)
+            draft.write(key, ShareGroupTargetAssignmentMemberValue(partitions))
+    draft.write(
+        ShareGroupTargetAssignmentMetadataKey(group.group_id),
+        ShareGroupTargetAssignmentMetadataValue(epoch, now_ms),
+    )
 
 
 def check_request(request: ShareGroupHeartbeat) -> None:

@@ -724,6 +724,7 @@ class ConfigService:
             session_timeout_ms=config.consumer_session_timeout_ms,
             heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
             assignment_interval_ms=config.consumer_assignment_interval_ms,
+            assignor_offload_enable=config.consumer_assignor_offload_enable,
         )
 
     def share_group_settings(self, group_id: str) -> ShareGroupSettings:

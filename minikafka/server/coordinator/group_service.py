@@ -29,6 +29,7 @@ from minikafka.server.runtime.supervisor import Restart, Supervisor
 if TYPE_CHECKING:
     from minikafka.coordinator.group import messages
     from minikafka.coordinator.group.messages import (
+        ComputeAssignment,
         DeleteShareStates,
         GroupOperation,
         InitializeShareStates,
@@ -100,6 +101,7 @@ class GroupService(CoordinatorService["GroupShard"]):
         self.persister: SharePersister | None = None
         """Where the state of share groups' partitions is kept; set when the broker is put together."""
         self._config = config
+        self._computing = asyncio.Lock()
         super().__init__(
             contents="groups",
             replicas=replicas,
@@ -146,8 +148,20 @@ class GroupService(CoordinatorService["GroupShard"]):
         match effect:
             case messages.InitializeShareStates() | messages.DeleteShareStates():
                 self._supervisor.start("share-state", lambda: self._ask_persister(shard, effect))
+            case messages.ComputeAssignment():
+                self._supervisor.start("assignment", lambda: self._compute(shard, effect))
             case _:
                 raise InvariantError(f"{shard!r} wants {effect!r}")
+
+    async def _compute(self, shard: HostedShard[GroupShard], wanted: ComputeAssignment) -> None:
+        """One assignment after the other, in a thread; what comes of it is the next call of the shard."""
+        targets = None
+        try:
+            async with self._computing:
+                targets = await asyncio.to_thread(wanted.compute)
+        except Exception:
+            logger.exception("the assignment of group %s has failed", wanted.group_id)
+        shard.tell(lambda groups, now_ms: wanted.done(targets, now_ms))
 
     async def _ask_persister(
         self, shard: HostedShard[GroupShard], wanted: InitializeShareStates | DeleteShareStates

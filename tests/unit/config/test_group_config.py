@@ -26,6 +26,8 @@ BOUNDS = SimpleNamespace(
     group_consumer_assignment_interval_ms=500,
     group_consumer_min_assignment_interval_ms=100,
     group_consumer_max_assignment_interval_ms=15_000,
+    group_consumer_assignor_offload_enable=True,
+    group_share_assignor_offload_enable=False,
     **{
         f"group_share_{which}{name}": value
         for name, values in {
@@ -86,6 +88,7 @@ def test_what_is_not_set_is_the_brokers() -> None:
         share_record_lock_duration_ms=20_000,
         share_delivery_count_limit=6,
         share_partition_max_record_locks=1_000,
+        share_assignor_offload_enable=False,
     )
     assert group_config(BOUNDS, {}).consumer_session_timeout_ms == 30_000
     assert [name for name in GROUP_CONFIG_KEYS if name.startswith("consumer.")] == [

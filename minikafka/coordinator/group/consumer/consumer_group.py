@@ -194,6 +194,8 @@ class ConsumerGroup:
         """When the target was written, or read from the log."""
         self.awaited_joins: set[str] = set()
         """Members of the classic protocol that were told to join again and have not."""
+        self.computing_epoch = -1
+        """For which a target is being worked out beside the loop; -1: none is."""
         self.uncommitted: GroupChange | None = None
         """The last change that was written and is not committed."""
 

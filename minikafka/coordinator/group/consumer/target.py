@@ -70,6 +70,14 @@ class GroupSpec(msgspec.Struct, frozen=True):
         wanted = {id(member.topic_ids): member.topic_ids for member in self.members.values()}
         return len({frozenset(topic_ids) for topic_ids in wanted.values()}) <= 1
 
+    @property
+    def cost(self) -> int:
+        """How long an assignor takes, roughly in microseconds."""
+        cost = sum(self.partition_counts.values())
+        if len({id(member.topic_ids) for member in self.members.values()}) > 1:
+            cost += sum(len(member.topic_ids) for member in self.members.values())
+        return cost
+
     def subscribers(self) -> dict[UUID, list[str]]:
         """Who wants each topic; the lists are not to be changed."""
         if len({id(member.topic_ids) for member in self.members.values()}) == 1:  # one subscription
@@ -313,9 +321,10 @@ def subscribed_topic_ids(
     return tuple(topic.topic_id for name in names if (topic := topics.topic(name)) is not None)
 
 
-def update_target(draft: GroupDraft, topics: TopicImage, default_assignor: str) -> None:
-    """Decide again for the group's epoch, and write the targets that have changed."""
-    group = draft.group
+def target_question(
+    group: ConsumerGroup, topics: TopicImage, default_assignor: str
+) -> tuple[Assignor, GroupSpec]:
+    """What is to be decided for the group's epoch, and by which assignor."""
     wanted: dict[tuple[tuple[str, ...], str | None], tuple[UUID, ...]] = {}
     members: dict[str, MemberSpec] = {}
     # Static members keep their place in the order whatever their member ids are.
@@ -335,11 +344,17 @@ def update_target(draft: GroupDraft, topics: TopicImage, default_assignor: str) 
     }
     # A log that another broker wrote may name an assignor that is not here.
     assignor = ASSIGNORS.get(group.preferred_assignor() or "", ASSIGNORS[default_assignor])
-    for member_id, partitions in assignor(GroupSpec(members, counts)).items():
-        if group.targets.get(member_id) != partitions:
+    return assignor, GroupSpec(members, counts)
+
+
+def write_target(draft: GroupDraft, targets: Mapping[str, TopicPartitions], epoch: int) -> None:
+    """What was decided for a group epoch, as far as it has changed; members that are gone have none."""
+    group = draft.group
+    for member_id, partitions in targets.items():
+        if member_id in group.members and group.targets.get(member_id) != partitions:
             key = ConsumerGroupTargetAssignmentMemberKey(group.group_id, member_id)
             draft.write(key, ConsumerGroupTargetAssignmentMemberValue(partitions))
     draft.write(
         ConsumerGroupTargetAssignmentMetadataKey(group.group_id),
-        ConsumerGroupTargetAssignmentMetadataValue(group.epoch),
+        ConsumerGroupTargetAssignmentMetadataValue(epoch),
     )

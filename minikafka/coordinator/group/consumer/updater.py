@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 import msgspec
@@ -26,7 +26,12 @@ from minikafka.coordinator.group.consumer.membership import (
     update_subscription,
 )
 from minikafka.coordinator.group.consumer.migration import downgrade_if_due
-from minikafka.coordinator.group.consumer.target import bump_epoch, topics_have_changed, update_target
+from minikafka.coordinator.group.consumer.target import (
+    bump_epoch,
+    target_question,
+    topics_have_changed,
+    write_target,
+)
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
 from minikafka.coordinator.group.group import GroupMap
 from minikafka.coordinator.group.messages import (
@@ -39,7 +44,12 @@ from minikafka.coordinator.group.messages import (
     OperationKind,
     Park,
 )
-from minikafka.coordinator.group.modern_group import carry_out, check_memory
+from minikafka.coordinator.group.modern_group import (
+    carry_out,
+    check_memory,
+    compute_assignment,
+    is_computed_beside,
+)
 from minikafka.errors import ErrorCode
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupMemberMetadataValue,
@@ -105,7 +115,7 @@ class GroupUpdater:
             bump_epoch(draft, topics)
             self.counts.consumer_group_rebalances += 1
         if draft.group.epoch > draft.group.assignment_epoch and self._may_assign(draft.group, now_ms):
-            update_target(draft, topics, self.settings.group_consumer_assignors[0])
+            self._assign(draft)
         reconcile(draft, before.member_id, topics, owned=owned, subscription_changed=wants_others)
         return draft.group.members[before.member_id]
 
@@ -114,6 +124,30 @@ class GroupUpdater:
         KIP-1263). Until it is, a member that joins has nothing; its heartbeats ask again."""
         interval_ms = self.settings.consumer_group(group.group_id).assignment_interval_ms
         return group.assigned_ms is None or now_ms >= group.assigned_ms + interval_ms
+
+    def _assign(self, draft: GroupDraft) -> None:
+        """A target for the group's epoch: now, or when it is worked out, if that takes long. The member has
+        the last one until then, as in Kafka (KIP-1263)."""
+        group = draft.group
+        if group.computing_epoch >= 0:
+            return
+        assignor, spec = target_question(group, self.topics, self.settings.group_consumer_assignors[0])
+        settings = self.settings.consumer_group(group.group_id)
+        if not is_computed_beside(group, spec.cost, enabled=settings.assignor_offload_enable):
+            write_target(draft, assignor(spec), group.epoch)
+            return
+        group_id, epoch = group.group_id, group.epoch
+
+        def write(group: ConsumerGroup, targets: Mapping[str, TopicPartitions], now_ms: int) -> Effects:
+            draft = GroupDraft(group)
+            write_target(draft, targets, epoch)
+            return self.carry_out(draft, [])
+
+        draft.begins.append(
+            lambda: compute_assignment(
+                group_id, epoch, lambda: assignor(spec), find=lambda: self.find(group_id), write=write
+            )
+        )
 
     def check_memory(self, before: ConsumerGroupMember, metadata: ConsumerGroupMemberMetadataValue) -> None:
         """Whether the member may tell ``metadata``.

@@ -17,6 +17,7 @@ from minikafka.coordinator.group.messages import (
     Answer,
     Append,
     Complete,
+    ComputeAssignment,
     DeleteShareStates,
     Effects,
     GroupOperation,
@@ -66,6 +67,8 @@ class FakeShell:
         self.refuse: KafkaError | None = None
         self.share_questions: list[InitializeShareStates | DeleteShareStates] = []
         """What the share coordinator is asked, until the test answers."""
+        self.computations: list[ComputeAssignment] = []
+        """Assignments that are worked out beside, until the test has them done (``compute``)."""
 
     @property
     def now_ms(self) -> int:
@@ -96,8 +99,15 @@ class FakeShell:
                     self.parked[operation] = self.now_ms + timeout_ms
                 case Complete(operation):
                     self.parked.pop(operation, None)
+                case ComputeAssignment():
+                    self.computations.append(effect)
                 case InitializeShareStates() | DeleteShareStates():
                     self.share_questions.append(effect)
+
+    def compute(self, *, fails: bool = False) -> None:
+        """The next assignment is worked out, or fails."""
+        each = self.computations.pop(0)
+        self.carry_out(each.done(None if fails else each.compute(), self.now_ms))
 
     def commit(self) -> None:
         """The high watermark passes all that is written."""

@@ -127,7 +127,9 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
         "follower.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "group.consumer.assignment.interval.ms",
+        "group.consumer.assignor.offload.enable",
         "group.share.assignment.interval.ms",
+        "group.share.assignor.offload.enable",
         *COMPACTION,
     }
 
@@ -140,6 +142,15 @@ async def test_the_next_assignment_follows_what_is_set(start: Start) -> None:
     await set_dynamically(
         broker, group_consumer_assignment_interval_ms=700, group_share_assignment_interval_ms=800
     )
+    assert configs.consumer_group_settings("g").assignor_offload_enable
+    assert configs.share_group_settings("g").assignor_offload_enable
+    await set_dynamically(
+        broker,
+        group_consumer_assignor_offload_enable="false",
+        group_share_assignor_offload_enable="false",
+    )
+    assert not configs.consumer_group_settings("g").assignor_offload_enable
+    assert not configs.share_group_settings("g").assignor_offload_enable
     assert configs.consumer_group_settings("g").assignment_interval_ms == 700
     assert configs.share_group_settings("g").assignment_interval_ms == 800
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from minikafka.coordinator.group import modern_group
 from minikafka.coordinator.group.consumer.target import GroupSpec, MemberSpec
 from minikafka.coordinator.group.environment import GroupCounts
 from minikafka.coordinator.group.messages import (
@@ -117,6 +118,21 @@ class Story:
 def code(asked: Asked) -> ErrorCode:
     assert isinstance(asked.answer, KafkaError), asked
     return asked.answer.code
+
+
+def test_an_assignment_that_takes_long_is_worked_out_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modern_group, "ASSIGNED_AT_ONCE_MAX", -1)
+    story = Story(t=2)
+    story.beat("m", 0, "t")  # which has an empty assignment at once: no partition is initialized
+    story.share_coordinator_answers()
+    story.later()
+    assert story.beat("m", 1).answer.assignment is None
+    story.shell.compute()
+    everything = {story.topics.id("t"): frozenset({0, 1})}
+    assert (story.group.assignment_epoch, story.group.targets) == (2, {"m": everything})
+    told = story.beat("m", 1).answer
+    assert (told.member_epoch, told.assignment) == (2, everything)
+    assert story.shell.computations == []
 
 
 def test_partitions_are_assigned_once_the_share_coordinator_keeps_state_of_them() -> None:
