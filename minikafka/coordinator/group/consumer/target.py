@@ -66,21 +66,28 @@ class GroupSpec(msgspec.Struct, frozen=True):
     @property
     def is_homogeneous(self) -> bool:
         """All want the same topics."""
-        # Members with one subscription have one tuple, and comparing thousands of ids takes its time.
-        wanted = {id(member.topic_ids): member.topic_ids for member in self.members.values()}
-        return len({frozenset(topic_ids) for topic_ids in wanted.values()}) <= 1
+        if self.has_one_subscription:
+            return True
+        return len({frozenset(member.topic_ids) for member in self.members.values()}) <= 1
+
+    @property
+    def has_one_subscription(self) -> bool:
+        """All members have the same tuple of topics, which is quicker to see than that they are equal: to
+        compare thousands of ids takes its time."""
+        first = next(iter(self.members.values()), None)
+        return first is None or all(each.topic_ids is first.topic_ids for each in self.members.values())
 
     @property
     def cost(self) -> int:
         """How long an assignor takes, roughly in microseconds."""
         cost = sum(self.partition_counts.values())
-        if len({id(member.topic_ids) for member in self.members.values()}) > 1:
+        if not self.has_one_subscription:
             cost += sum(len(member.topic_ids) for member in self.members.values())
         return cost
 
     def subscribers(self) -> dict[UUID, list[str]]:
         """Who wants each topic; the lists are not to be changed."""
-        if len({id(member.topic_ids) for member in self.members.values()}) == 1:  # one subscription
+        if self.members and self.has_one_subscription:
             topic_ids = next(iter(self.members.values())).topic_ids
             all_members = list(self.members)
             return dict.fromkeys(topic_ids, all_members)
@@ -117,12 +124,12 @@ class AssignmentBuilder:
 
     def build(self) -> dict[str, TopicPartitions]:
         targets: dict[str, TopicPartitions] = {}
-        ranks: dict[int, dict[UUID, int]] = {}
+        ranked: tuple[UUID, ...] = ()
+        rank: dict[UUID, int] = {}
         for member_id, topics in self.partitions.items():
             topic_ids = self._members[member_id].topic_ids
-            rank = ranks.get(id(topic_ids))
-            if rank is None:
-                rank = ranks[id(topic_ids)] = {topic_id: number for number, topic_id in enumerate(topic_ids)}
+            if topic_ids is not ranked:
+                ranked, rank = topic_ids, {topic_id: number for number, topic_id in enumerate(topic_ids)}
             # Most members have a few of the topics: going through all that they want would take longer.
             has = sorted((topic_id for topic_id, numbers in topics.items() if numbers), key=rank.__getitem__)
             targets[member_id] = {topic_id: frozenset(topics[topic_id]) for topic_id in has}
