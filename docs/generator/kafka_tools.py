@@ -20,7 +20,7 @@ TOOLS = (
     ("kafka-console-consumer, kafka-console-producer", "work"),
     (
         "kafka-console-share-consumer, kafka-share-groups, kafka-share-consumer-perf-test",
-        "kafka-share-groups and kafka-console-share-consumer work; the perf test was not run",
+        "work",
     ),
     ("kafka-consumer-groups, kafka-groups", "work"),
     ("kafka-consumer-perf-test, kafka-producer-perf-test, kafka-e2e-latency", "work"),
@@ -29,7 +29,7 @@ TOOLS = (
     ("kafka-dump-log", "works; --cluster-metadata-decoder has no log to read"),
     (
         "kafka-features",
-        "works; metadata.version stands at the one level of 4.4, and there is no kraft.version",
+        "works; metadata.version and kraft.version stand at one level each, those of 4.4",
     ),
     ("kafka-jmx", "there is no JVM; metrics are at /metrics"),
     ("kafka-leader-election", "works"),
@@ -55,8 +55,8 @@ def kafka_tools() -> str:
     """The page's text."""
     return page(
         "Kafka's tools",
-        "The programs in Kafka's `bin/`, and what they do with minikafka. Most of 4.3.1 were run, the "
-        "newest that Maven Central has, and those of 4.1.0 are run by the tests; `minikafka` has "
+        "The programs in Kafka's `bin/`, and what they do with minikafka. Most of 4.3.1 and 4.4.0 were "
+        "run, and those of 4.1.0 are run by the tests; `minikafka` has "
         "[commands of its own](cli.md) for most of it.",
         table(
             ("tool", "here"),

@@ -11,7 +11,6 @@ Where an imitation differs from its release:
 - Versions that Kafka 4 has removed (KIP-896) are advertised for 3.9, and not served: they need message
   formats that are gone. A connection that uses one closes, as on a 4.x broker. Clients of the last ten years
   choose newer ones.
-- ``kraft.version`` is the level of KRaft's own log, which is not here.
 """
 
 from __future__ import annotations

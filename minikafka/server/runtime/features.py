@@ -10,7 +10,8 @@ and ApiVersions tells clients. A new cluster has the levels of a new cluster of 
 |---|---|---|
 | ``eligible.leader.replicas.version`` | 1 | eligible leader replicas (KIP-966) |
 | ``group.version`` | 0 to 1 | 1: the consumer protocol of groups (KIP-848) |
-| ``metadata.version`` | 33 | none: that of 4.4, by which Kafka's tools know the release |
+| ``kraft.version`` | 1 | nothing here: Kafka's tools take the levels of a release as a whole |
+| ``metadata.version`` | 33 | nothing here: that of 4.4, by which Kafka's tools know the release |
 | ``share.version`` | 0 to 2 | 1: share groups (KIP-932); 2: their dead letter queues (KIP-1191) |
 | ``transaction.version`` | 0 to 2 | 1: records of newer format; 2: the second protocol (KIP-890) |
 
@@ -35,6 +36,7 @@ from minikafka.protocol.wire.releases import (
     TRANSACTION_VERSION,
 )
 
+KRAFT_VERSION: Final = "kraft.version"
 SHARE_VERSION: Final = "share.version"
 
 NO_LEVEL: Final = 0
@@ -55,6 +57,7 @@ class SupportedLevels(NamedTuple):
 FEATURES: Final[Mapping[str, SupportedLevels]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: SupportedLevels(1, 1, 1),
     GROUP_VERSION: SupportedLevels(0, 1, 1),
+    KRAFT_VERSION: SupportedLevels(1, 1, 1),
     METADATA_VERSION: SupportedLevels(33, 33, 33),
     SHARE_VERSION: SupportedLevels(0, 2, 2),
     TRANSACTION_VERSION: SupportedLevels(0, 2, 2),

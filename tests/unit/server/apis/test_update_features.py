@@ -54,6 +54,7 @@ async def test_no_update_and_the_level_that_is_there_succeed(admin_broker: Any, 
     ("name", "level", "upgrade_type", "why"),
     [
         ("group.version", 2, UP, "Local controller 1 only supports versions 0-1"),
+        ("kraft.version", 0, SAFE, "Local controller 1 only supports versions 1"),
         ("metadata.version", 27, SAFE, "Local controller 1 only supports versions 33"),
         ("eligible.leader.replicas.version", 0, SAFE, "Local controller 1 only supports versions 1"),
         ("no.such.version", 1, UP, "Local controller 1 does not support this feature."),
@@ -161,6 +162,7 @@ async def test_api_versions_says_the_same(admin_broker: Any) -> None:
     older = await api_versions(admin_broker, 3)
     assert {each.name for each in older.supported_features} == {
         "eligible.leader.replicas.version",
+        "kraft.version",
         "metadata.version",
     }, "clients before version 4 read no lowest level of 0 (KIP-1022)"
 
