@@ -169,11 +169,6 @@ TREATMENTS: Final = (
         ),
     ),
     Treatment(
-        "What sasl.oauthbearer.expected.audience and sasl.oauthbearer.expected.issuer name is verified, and "
-        "nothing where they are unset.",
-        ("sasl.oauthbearer.allow.",),
-    ),
-    Treatment(
         "Read when the broker starts, before all other properties.",
         ("config.providers",),
     ),

@@ -252,6 +252,24 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
     sasl_oauthbearer_expected_issuer: (
         Annotated[str, prop(STRING, LOW, "The issuer that a token must be from.")] | None
     ) = None
+    sasl_oauthbearer_allow_unverified_audience: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether tokens for any audience, or for none, are accepted where "
+            "sasl.oauthbearer.expected.audience is not set; else it must be.",
+        ),
+    ] = False
+    sasl_oauthbearer_allow_unverified_issuer: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether tokens of any issuer are accepted where sasl.oauthbearer.expected.issuer is not set; "
+            "else it must be.",
+        ),
+    ] = False
     sasl_oauthbearer_clock_skew_seconds: Annotated[
         int, prop(INT, LOW, "By how much the clocks of issuer and broker may differ.", ge=0)
     ] = 30

@@ -131,6 +131,7 @@ def security(keys: Keys) -> dict[str, object]:
             f"listener.name.{listener}.plain.sasl.jaas.config": plain,
             f"{oauth}.jwks.endpoint.url": keys.jwks.as_uri(),
             f"{oauth}.expected.audience": "kafka",
+            f"{oauth}.allow.unverified.issuer": "true",
         }
     return properties
 

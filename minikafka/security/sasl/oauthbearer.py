@@ -12,7 +12,7 @@ Invariants of ``JwtValidator``:
 - The algorithm of a token's header must be one of those of the *key's* type: a public RSA key is never the
   secret of an HMAC, and ``none`` is no algorithm (key confusion, alg=none).
 - A token says when it was issued and when it expires, and whom it is for: one with audiences where none are
-  expected, and one without where some are, is refused, as by Kafka's jose4j.
+  expected, and one without where some are, is refused, as by Kafka's jose4j, unless any may be.
 - The unsecured validator is another class, which must be chosen by name.
 
 The library joserfc verifies signatures; it is imported when the first token or key set comes.
@@ -86,6 +86,8 @@ class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
     sub_claim: str = "sub"
     issuer: str | None = None
     audiences: tuple[str, ...] | None = None
+    allows_any_audience: bool = False
+    """Where none is expected."""
     clock_skew_ms: int = 30_000
     required_scopes: tuple[str, ...] = ()
     needs_issued_at: bool = True
@@ -123,7 +125,7 @@ class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_audience(self, audience: object) -> None:
         if self.audiences is None:
-            if audience is not None:
+            if audience is not None and not self.allows_any_audience:
                 raise InvalidTokenError(
                     "it has an audience (aud), and sasl.oauthbearer.expected.audience does not say which are "
                     "expected"

@@ -455,6 +455,7 @@ class Authentication:
                 "keys of the issuer are"
             )
         check_jwks_url(url)
+        rules = _claim_rules(listener, security)
         source = jwks_source(
             JwksSettings(
                 url,
@@ -463,7 +464,7 @@ class Authentication:
                 security.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
             )
         )
-        validate = JwtValidator(_claim_rules(security), keys=source.known, now_ms=self._clock.now_ms)
+        validate = JwtValidator(rules, keys=source.known, now_ms=self._clock.now_ms)
 
         def validate_and_want(token: str) -> BearerToken:
             try:
@@ -513,11 +514,34 @@ def _is_unsecured_option(option: str) -> bool:
     return option.startswith(UNSECURED_OPTION_PREFIX)
 
 
-def _claim_rules(security: SecurityConfig) -> ClaimRules:
+def _claim_rules(listener: str, security: SecurityConfig) -> ClaimRules:
+    """Raises ConfigError: it is neither said whose tokens are taken, nor that anybody's are
+    (``BrokerJwtValidator``)."""
+    for what, is_set, allows_any in (
+        (
+            "audience",
+            security.sasl_oauthbearer_expected_audience,
+            security.sasl_oauthbearer_allow_unverified_audience,
+        ),
+        (
+            "issuer",
+            security.sasl_oauthbearer_expected_issuer,
+            security.sasl_oauthbearer_allow_unverified_issuer,
+        ),
+    ):
+        if is_set:
+            continue
+        if not allows_any:
+            raise ConfigError(
+                f"OAUTHBEARER on listener {listener} needs sasl.oauthbearer.expected.{what}: set it, or "
+                f"sasl.oauthbearer.allow.unverified.{what}=true to accept tokens of any {what}"
+            )
+        logger.warning("listener %s takes OAUTHBEARER tokens of any %s", listener, what)
     return ClaimRules(
         scope_claim=security.sasl_oauthbearer_scope_claim_name,
         sub_claim=security.sasl_oauthbearer_sub_claim_name,
         issuer=security.sasl_oauthbearer_expected_issuer,
-        audiences=security.sasl_oauthbearer_expected_audience,
+        audiences=security.sasl_oauthbearer_expected_audience or None,
+        allows_any_audience=security.sasl_oauthbearer_allow_unverified_audience,
         clock_skew_ms=1000 * security.sasl_oauthbearer_clock_skew_seconds,
     )

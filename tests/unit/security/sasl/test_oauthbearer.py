@@ -95,6 +95,7 @@ def test_clocks_may_differ_by_the_skew() -> None:
 def test_an_audience_must_be_expected_and_scopes_and_names_may_be_other_claims() -> None:
     with pytest.raises(InvalidTokenError, match=r"sasl\.oauthbearer\.expected\.audience"):
         validate(signed(), ClaimRules())
+    assert validate(signed(), ClaimRules(allows_any_audience=True)).principal_name == "alice"
     rules = ClaimRules(sub_claim="client_id", scope_claim="scp", required_scopes=("kafka",))
     token = signed(aud=None, client_id="bob", scp=["kafka"])
     assert validate(token, rules).principal_name == "bob"

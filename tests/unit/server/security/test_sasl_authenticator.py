@@ -450,6 +450,23 @@ HANDLER = "sasl.server.callback.handler.class"
             },
             "file: or an https: URL",
         ),
+        (
+            {
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": "file:/keys",
+                "sasl.oauthbearer.expected.issuer": "issuer",
+            },
+            r"needs sasl\.oauthbearer\.expected\.audience: set it, or "
+            r"sasl\.oauthbearer\.allow\.unverified\.audience=true",
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": "file:/keys",
+                "sasl.oauthbearer.allow.unverified.audience": "true",
+            },
+            r"needs sasl\.oauthbearer\.expected\.issuer",
+        ),
         ({f"listener.name.safe.plain.{HANDLER}": "com.example.Mine"}, "no Java class"),
     ],
 )
