@@ -127,8 +127,8 @@ _BOUNDED = (
 """Those that a broker has a default, a least and a highest value for, in the order in which Kafka checks:
 ``group.K.NAME``, ``group.K.min.NAME`` and ``group.K.max.NAME`` for K.NAME."""
 
-_UNBOUNDED = ("consumer.assignor.offload.enable", "share.assignor.offload.enable")
-"""Those that it has a default for."""
+_OF_BROKER = (*_BOUNDED, "consumer.assignor.offload.enable", "share.assignor.offload.enable")
+"""Those that a broker has a default for."""
 
 GroupBounds = Any
 """The properties of a broker, or something that has those of ``_BOUNDED`` (``GroupCoordinatorConfig``,
@@ -141,7 +141,7 @@ def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConf
     Raises:
         ConfigError: an unknown name or a value that is not allowed.
     """
-    values = {name.replace(".", "_"): _of_broker(bounds, name) for name in (*_BOUNDED, *_UNBOUNDED)}
+    values = {name.replace(".", "_"): _of_broker(bounds, name) for name in _OF_BROKER}
     return GroupConfig(**values | _parsed(overrides))
 
 

@@ -18,6 +18,8 @@ the event queue of Kafka's controller.
 Where it differs from Kafka: a stored property that this broker does not know, or that contradicts another
 one, is logged and left out when it is loaded; Kafka's broker stops there.
 
+This module is long because all of these are changed under one lock, and described as one kind of thing.
+
 The broker's loggers as configuration: their levels can be read and changed while it runs (KIP-412).
 
 Kafka: ``LoggingController``, ``RuntimeLoggerManager``. Levels have Kafka's names (log4j's). They are not
