@@ -607,14 +607,10 @@ def parser() -> argparse.ArgumentParser:
     options.set_defaults(prog=PROG)
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="all groups with type and state", allow_abbrev=False)
-    listing.add_argument("--state", default="", metavar="STATES", help="only these, like Stable,Empty")
+    add_list(listing)
     listing.add_argument("--type", default="", metavar="TYPES", help="only these: consumer,classic,share")
     describe = actions.add_parser("describe", help="offsets and lag, or members", allow_abbrev=False)
-    add_groups(describe)
-    what = describe.add_mutually_exclusive_group()
-    what.add_argument("--offsets", action="store_true", help="offsets and lag by partition (the default)")
-    what.add_argument("--members", action="store_true", help="the members of the group")
-    what.add_argument("--state", action="store_true", help="state and coordinator")
+    add_describe(describe)
     describe.add_argument(
         "--isolation-level",
         choices=ISOLATION_LEVELS,
@@ -622,13 +618,27 @@ def parser() -> argparse.ArgumentParser:
         help="how the group reads: the lag of read_committed ends where an open transaction begins",
     )
     describe.add_argument("--verbose", action="store_true", help="with --members: what each is to read")
-    for each in (listing, describe):
-        each.add_argument("--json", action="store_true", help="print JSON")
     add_reset(actions.add_parser("reset-offsets", help="move committed offsets", allow_abbrev=False))
     add_groups(actions.add_parser("delete", help="delete groups and their offsets", allow_abbrev=False))
     for each in actions.choices.values():
         add_connection_options(each)
     return options
+
+
+def add_list(options: argparse.ArgumentParser) -> None:
+    """Which groups are listed, and how."""
+    options.add_argument("--state", default="", metavar="STATES", help="only these, like Stable,Empty")
+    options.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_describe(options: argparse.ArgumentParser) -> None:
+    """Of which groups what is described, and how."""
+    add_groups(options)
+    what = options.add_mutually_exclusive_group()
+    what.add_argument("--offsets", action="store_true", help="offsets and lag by partition (the default)")
+    what.add_argument("--members", action="store_true", help="the members of the group")
+    what.add_argument("--state", action="store_true", help="state and coordinator")
+    options.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_groups(options: argparse.ArgumentParser) -> None:

@@ -23,7 +23,9 @@ from minikafka.cli.groups import (
     GroupAdmin,
     GroupDescription,
     GroupMember,
+    add_describe,
     add_groups,
+    add_list,
     add_reset,
     chosen_groups,
     complain,
@@ -216,19 +218,12 @@ def parser() -> argparse.ArgumentParser:
     )
     options.set_defaults(prog=PROG)
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="all share groups with their state", allow_abbrev=False)
-    listing.add_argument("--state", default="", metavar="STATES", help="only these, like Stable,Empty")
+    add_list(actions.add_parser("list", help="all share groups with their state", allow_abbrev=False))
     describe = actions.add_parser("describe", help="offsets and lag, or members", allow_abbrev=False)
-    add_groups(describe)
-    what = describe.add_mutually_exclusive_group()
-    what.add_argument("--offsets", action="store_true", help="offsets and lag by partition (the default)")
-    what.add_argument("--members", action="store_true", help="the members of the group")
-    what.add_argument("--state", action="store_true", help="state and coordinator")
+    add_describe(describe)
     describe.add_argument(
         "--verbose", action="store_true", help="with --members what each shares in, else leader epochs"
     )
-    for each in (listing, describe):
-        each.add_argument("--json", action="store_true", help="print JSON")
     add_reset(actions.add_parser("reset-offsets", help="move start offsets", allow_abbrev=False))
     forget = actions.add_parser("delete-offsets", help="forget topics", allow_abbrev=False)
     forget.add_argument("--group", required=True, metavar="GROUP", help="this group")

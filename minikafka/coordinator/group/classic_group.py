@@ -47,6 +47,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from uuid import UUID
 
+from minikafka.coordinator.group.environment import GroupSettings
 from minikafka.coordinator.group.group import GROUP_BYTES, PENDING_JOIN_BYTES, Footprint, member_bytes
 from minikafka.coordinator.group.messages import (
     Answer,
@@ -56,6 +57,7 @@ from minikafka.coordinator.group.messages import (
     Effects,
     GroupOperation,
     JoinedMember,
+    JoinGroup,
     JoinGroupResult,
     ListedGroup,
     OperationKind,
@@ -154,6 +156,14 @@ Protocols = tuple[tuple[str, bytes], ...]
 MEMBER_ID_PREFIX_MAX = 249
 """Characters: as many as Kafka's clients allow an instance id to have
 (``JoinGroupRequest.MAX_GROUP_INSTANCE_ID_LENGTH``)."""
+
+
+def check_session_timeout(request: JoinGroup, settings: GroupSettings) -> None:
+    """Raises KafkaError INVALID_SESSION_TIMEOUT, also for a member of the classic protocol in a KIP-848
+    group."""
+    lowest, highest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    if not lowest <= request.session_timeout_ms <= highest:
+        raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
 def new_member_id(prefix: str, unique: UUID) -> str:

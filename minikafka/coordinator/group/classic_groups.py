@@ -44,6 +44,7 @@ from minikafka.coordinator.group.classic_group import (
     ClassicGroup,
     ClassicGroupState,
     ClassicMember,
+    check_session_timeout,
     choose_protocol,
     current_record,
     described,
@@ -377,15 +378,9 @@ class JoinHandler:
         self._forget = forget
 
     def join(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
-        settings = self._settings
-        if not (
-            settings.group_min_session_timeout_ms
-            <= request.session_timeout_ms
-            <= settings.group_max_session_timeout_ms
-        ):
-            return _refuse(ticket, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         group = self._groups.get(request.group_id)
         try:
+            check_session_timeout(request, self._settings)
             self._check_memory(group, request)
         except KafkaError as error:
             _log.warning("Group %s: a join is refused: %s", request.group_id, error)

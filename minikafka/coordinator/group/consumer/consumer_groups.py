@@ -30,7 +30,7 @@ Different from Kafka: refusals are results with an error, as in ``classic_groups
 
 from __future__ import annotations
 
-from minikafka.coordinator.group.classic_group import ClassicGroup, new_member_id
+from minikafka.coordinator.group.classic_group import ClassicGroup, check_session_timeout, new_member_id
 from minikafka.coordinator.group.consumer.consumer_group import (
     LEAVE_STATIC_EPOCH,
     PROTOCOL_TYPE,
@@ -182,12 +182,7 @@ class ClassicMembers:
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroup, member_id: str) -> None:
         settings = self._updater.settings
-        if not (
-            settings.group_min_session_timeout_ms
-            <= request.session_timeout_ms
-            <= settings.group_max_session_timeout_ms
-        ):
-            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        check_session_timeout(request, settings)
         check_room(group.members, member_id, settings.group_consumer_max_size, kind=PROTOCOL_TYPE)
         if not group.supports_classic_protocols(
             request.protocol_type, [name for name, _ in request.protocols]
