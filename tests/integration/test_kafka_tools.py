@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from minikafka.cli.main import main as minikafka
 from minikafka.testing import ThreadedCluster
@@ -144,6 +144,12 @@ def test_levels_that_kafkas_tool_has_set_hold_on_every_broker(
     assert "group.version: can not upgrade to 2: The update failed" in capsys.readouterr().err
     assert features("downgrade", "--feature", "transaction.version=0") == 0
     assert is_everywhere("transaction.version", 0)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "at-level-0"})
+    producer.init_transactions(30)
+    for ends in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce("t", b"at level 0", partition=0)
+        ends(30)
     assert features("upgrade", "--feature", "transaction.version=2") == 0
 
 

@@ -66,6 +66,20 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
         '{"version":5,"host":"h","port":1,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"timestamp":"5",'
         '"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{},"http":["::1",8081]}',
     ),
+    "/brokers/ids/4 with features": (
+        BrokerRegistration((Endpoint("PLAINTEXT", "h", 1),), 5, features={"group.version": (0, 1)}),
+        paths.encode_broker,
+        lambda data: paths.decode_broker(4, data),
+        '{"version":5,"host":"h","port":1,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"timestamp":"5",'
+        '"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},'
+        '"features":{"group.version":{"min_version":0,"max_version":1}}}',
+    ),
+    "/feature": (
+        {"group.version": 1, "share.version": 0},
+        paths.encode_features,
+        paths.decode_features,
+        '{"version":2,"status":1,"features":{"group.version":1,"share.version":0}}',
+    ),
     "/brokers/topics/t": (
         TopicAssignment(
             TOPIC_ID,
@@ -190,6 +204,10 @@ def test_empty_nodes_that_kafka_leaves_empty_are_read() -> None:
         (paths.decode_cluster_id, b"\xff\xfe", "/cluster/id: "),
         (paths.decode_controller, b'{"brokerid":"1","timestamp":"5"}', "/controller: .*brokerid"),
         (paths.decode_controller, b'{"brokerid":1,"timestamp":"soon"}', "/controller: timestamp is 'soon'"),
+        (paths.decode_features, b'{"features":{}}', "/feature: .*missing required field `version`"),
+        (paths.decode_features, b'{"version":2,"features":{"f":"1"}}', "/feature: the level of f is '1'"),
+        (paths.decode_features, b'{"version":2,"features":{"f":-1}}', "/feature: the level of f is -1"),
+        (paths.decode_features, b'{"version":1,"features":{"f":{}}}', "/feature: the level of f is None"),
         (paths.decode_controller_epoch, b"seven", "/controller_epoch: the controller epoch is 'seven'"),
         (paths.decode_controller_epoch, b"\xff", "/controller_epoch: "),
         (
