@@ -105,6 +105,13 @@ async def test_levels_go_down_and_up_again(admin_broker: Any) -> None:
     assert (await api_versions(admin_broker)).finalized_features_epoch == 2
 
 
+async def test_fast_paths_do_not_outlive_a_level(admin_broker: Any) -> None:
+    """What a connection remembers of its last heartbeat is served without a look at the level."""
+    epoch = admin_broker.services.fast_paths.epoch
+    await update(admin_broker, 2, ("group.version", 0), upgrade_type=SAFE)
+    assert admin_broker.services.fast_paths.epoch > epoch
+
+
 async def test_validating_changes_nothing(admin_broker: Any) -> None:
     before = await finalized(admin_broker)
     levels = ("transaction.version", 0)
