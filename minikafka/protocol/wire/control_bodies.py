@@ -95,28 +95,7 @@ def to_kafka(body: msgspec.Struct) -> Body:
                 ],
             }
         case StopReplicaRequest():
-            return {
-                **_head(body),
-                "delete_partitions": all(each.delete for each in body.partitions),
-                "topics": [
-                    {"name": name, "partition_indexes": [each.partition for each in partitions]}
-                    for name, partitions in _by_topic(body.partitions)
-                ],
-                "topic_states": [
-                    {
-                        "topic_name": name,
-                        "partition_states": [
-                            {
-                                "partition_index": each.partition,
-                                "leader_epoch": each.leader_epoch,
-                                "delete_partition": each.delete,
-                            }
-                            for each in partitions
-                        ],
-                    }
-                    for name, partitions in _by_topic(body.partitions)
-                ],
-            }
+            return _stopped(body)
         case UpdateMetadataRequest():
             return {
                 **_head(body),
@@ -212,6 +191,23 @@ def _head(body: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
         "controller_epoch": body.controller_epoch,
         "broker_epoch": body.broker_epoch,
     }
+
+
+def _stopped(body: StopReplicaRequest) -> Body:
+    topics, states = [], []
+    for name, partitions in _by_topic(body.partitions):
+        topics.append({"name": name, "partition_indexes": [each.partition for each in partitions]})
+        partition_states = [
+            {
+                "partition_index": each.partition,
+                "leader_epoch": each.leader_epoch,
+                "delete_partition": each.delete,
+            }
+            for each in partitions
+        ]
+        states.append({"topic_name": name, "partition_states": partition_states})
+    is_deletion = all(each.delete for each in body.partitions)
+    return {**_head(body), "delete_partitions": is_deletion, "topics": topics, "topic_states": states}
 
 
 def _topic_states(
