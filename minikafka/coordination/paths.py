@@ -380,6 +380,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     """Nor this: host and port of the broker's pages, which those of the other brokers link to."""
     features: Mapping[str, tuple[int, int]] = {}
     """The lowest and the highest level that the broker supports of each feature (KIP-584)."""
+    is_kafka: bool = False
+    """It is an Apache Kafka's: ours say whose they are, or (of 0.2.0) have directory ids."""
 
 
 class _SupportedJson(msgspec.Struct):
@@ -400,6 +402,10 @@ class _BrokerJson(msgspec.Struct):
     clean_start: bool = True
     http: tuple[str, int] | None = None
     features: dict[str, _SupportedJson] = {}
+    software: str = ""
+
+
+_SOFTWARE = "minikafka"
 
 
 def encode_broker(registration: BrokerRegistration) -> bytes:
@@ -420,6 +426,8 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
             for name, (low, high) in registration.features.items()
         },
     }
+    if not registration.is_kafka:
+        tree["software"] = _SOFTWARE
     if registration.rack is not None:
         tree["rack"] = registration.rack
     if registration.directory_ids:
@@ -466,6 +474,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
         raw.clean_start,
         raw.http,
         {name: (each.min_version, each.max_version) for name, each in raw.features.items()},
+        is_kafka=raw.software != _SOFTWARE and not raw.directory_ids,
     )
 
 

@@ -103,6 +103,7 @@ def open_log_manager(
         open_files=OpenFiles(open_files_max),
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         verifies_transactions=config.transaction_partition_verification_enable,
+        meta_version=0 if config.zookeeper_connect else 1,
     )
 
 

@@ -4,17 +4,21 @@ whoever is killed, nothing that was acknowledged is lost, and groups and transac
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.integration.support import confluent
+from tests.integration.support.clients import Client
+from tests.integration.support.load import Load
 from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
@@ -41,27 +45,34 @@ Broker = BrokerProcess | KafkaOnZooKeeper
 
 
 class MixedCluster:
-    """Brokers 1 and 3 are Apache Kafka's, 2 is ours."""
+    """At first brokers 1 and 3 are Apache Kafka's, 2 is ours."""
 
     def __init__(self, directory: Path, zookeeper: str) -> None:
         self.ports = {node_id: free_port() for node_id in (1, OURS, 3)}
-        common = PROPERTIES | {"zookeeper.connect": zookeeper}
+        self._directory = directory
+        self._common = PROPERTIES | {"zookeeper.connect": zookeeper}
         self.brokers: dict[int, Broker] = {
-            node_id: KafkaOnZooKeeper(
-                directory / f"kafka{node_id}", properties=common | {"broker.id": str(node_id)}, port=port
-            )
-            for node_id, port in self.ports.items()
-            if node_id != OURS
+            node_id: self.ours(node_id) if node_id == OURS else self.kafka(node_id) for node_id in self.ports
         }
-        self.brokers[OURS] = BrokerProcess(
-            directory / "ours", properties=common | {"node.id": str(OURS)}, port=self.ports[OURS]
-        )
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
         self._admins = {
             node_id: AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
             for node_id, port in self.ports.items()
         }
         self.written = 0
+
+    def kafka(self, node_id: int) -> KafkaOnZooKeeper:
+        """To start on that broker's data, address and id."""
+        properties = self._common | {"broker.id": str(node_id)}
+        return KafkaOnZooKeeper(
+            self._directory / f"broker-{node_id}", properties=properties, port=self.ports[node_id]
+        )
+
+    def ours(self, node_id: int) -> BrokerProcess:
+        properties = self._common | {"node.id": str(node_id)}
+        return BrokerProcess(
+            self._directory / f"broker-{node_id}", properties=properties, port=self.ports[node_id]
+        )
 
     def isrs(self, node_id: int) -> Mapping[int, tuple[int, list[int]]]:
         """What that broker knows: partition → leader and ISR."""
@@ -84,10 +95,10 @@ class MixedCluster:
     def has_forgotten(self, node_id: int) -> bool:
         return TOPIC not in self._admins[node_id].list_topics(timeout=10).topics
 
-    def create_topic(self) -> None:
+    def create_topic(self, name: str = TOPIC) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        topic = NewTopic(TOPIC, PARTITIONS, 3)
-        admin.create_topics([topic], operation_timeout=20)[TOPIC].result(DEADLINE_S)
+        topic = NewTopic(name, PARTITIONS, 3)
+        admin.create_topics([topic], operation_timeout=20)[name].result(DEADLINE_S)
 
     def delete_topic(self) -> bool:
         """Of a client that has not heard of an earlier controller."""
@@ -206,3 +217,81 @@ def test_either_controls_leads_and_follows_the_other(
         wait_for(cluster.delete_topic, "the topic is deleted")
         for node_id in cluster.brokers:
             wait_for(partial(cluster.has_forgotten, node_id), f"{node_id} has forgotten the topic")
+
+
+class Transactions:
+    """One after another in a thread, for the length of a ``with`` block: five records each."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx", "log_level": 0})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="transactions")
+        self.committed = 0
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Transactions:
+        self._producer.init_transactions(DEADLINE_S)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(0.05):
+                self._producer.begin_transaction()
+                for number in range(5):
+                    self._producer.produce(TOPIC, f"{self.committed}-{number}".encode(), partition=number)
+                self._producer.commit_transaction(DEADLINE_S)
+                self.committed += 1
+        except KafkaException as error:
+            self.failures.append(str(error))
+
+    def check(self, bootstrap: str) -> None:
+        """All of each transaction is there, once and in order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "check",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
+        consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(5)])
+        found: dict[int | None, list[str]] = defaultdict(list)
+        ended = 0
+        while ended < 5:
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, f"nothing comes any more: {found}"
+            if message.error():
+                ended += 1
+            else:
+                found[message.partition()].append((message.value() or b"").decode())
+        consumer.close()
+        for number in range(5):
+            assert found[number] == [f"{each}-{number}" for each in range(self.committed)]
+
+
+@pytest.mark.timeout(400)
+def test_each_broker_is_replaced_under_load_and_back(tmp_path: Path, clients: dict[str, Client]) -> None:
+    """Three of Apache Kafka become three of ours, and Apache Kafka's again, on the same data."""
+    with mixed_cluster(tmp_path, first=1) as cluster:
+        cluster.brokers[OURS].stop()
+        cluster.brokers[OURS] = cluster.kafka(OURS)
+        cluster.brokers[OURS].start()
+        cluster.create_topic()
+        cluster.create_topic("steady")
+        wait_for_all_in_sync(cluster)
+        with Load(cluster.bootstrap, ["steady"]) as load, Transactions(cluster.bootstrap) as transactions:
+            for make in (cluster.ours, cluster.kafka):
+                for node_id in list(cluster.brokers):
+                    cluster.brokers[node_id].stop()
+                    cluster.brokers[node_id] = make(node_id)
+                    cluster.brokers[node_id].start()
+                    wait_for_all_in_sync(cluster)
+        assert load.failures == transactions.failures == []
+        load.check(cluster.bootstrap, clients["aiokafka"])
+        transactions.check(cluster.bootstrap)

@@ -4,8 +4,8 @@ passwords and quotas of the one hold at the other.
 Both reach it with TLS and log in there by DIGEST-MD5; with ``zookeeper.set.acl`` only they may change what is
 there, and read the secrets.
 
-They are no cluster that shares partitions: Kafka, which is the controller, sends UpdateMetadata and
-LeaderAndIsr, which a minikafka does not take. So clients here ask the one broker that they are given.
+They share no partitions here (that is ``test_cluster_with_kafka_39``): clients ask the one broker that they
+are given.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ lets the last line win; and a torn last line is damage, which Kafka reads.
 
 Kafka's classes: ``MetaProperties``, ``MetaPropertiesEnsemble`` (KIP-631, KIP-858). Version 0 is what brokers
 with ZooKeeper wrote (``broker.id``; any field may be missing), version 1 what Kafka 4.x writes (``node.id``,
-``cluster.id``, and a ``directory.id`` of each directory's own). Both are read; new files get version 1.
+``cluster.id``, and a ``directory.id`` of each directory's own). Both are read. New files have version 1, and
+on ZooKeeper version 0, the only one that Apache Kafka's brokers start with there; with a ``directory.id``
+too, which these do not mind.
 
 Different from Kafka: the keys are sorted and there is no comment with a date, so equal content is equal
 bytes.

@@ -182,8 +182,16 @@ class LogDirectories:
     """
 
     def __init__(
-        self, log_directories: Sequence[str], *, files: Files, rng: RandomBits, cluster_id: str, node_id: int
+        self,
+        log_directories: Sequence[str],
+        *,
+        files: Files,
+        rng: RandomBits,
+        cluster_id: str,
+        node_id: int,
+        meta_version: int = 1,
     ) -> None:
+        """``meta_version``: of new ``meta.properties``."""
         self.configured = tuple(os.path.normpath(directory) for directory in log_directories)
         self.offline: dict[str, str] = {}
         """Why a directory is not used, by directory."""
@@ -194,7 +202,7 @@ class LogDirectories:
             if self.configured.count(directory) > 1:
                 raise StartError(f"log directory {directory} is given twice")
         try:
-            self._open(rng, MetaProperties(1, cluster_id, node_id))
+            self._open(rng, MetaProperties(meta_version, cluster_id, node_id))
         except BaseException:
             self.release()
             raise
@@ -237,7 +245,7 @@ class LogDirectories:
                 _check(directory, meta, expected)
         for directory, meta in found.items():
             try:
-                self._identify(directory, meta or MetaProperties(1), expected, rng)
+                self._identify(directory, meta, expected, rng)
             except OSError as error:
                 _log.error("log directory %s is offline: %s", directory, error)
                 self.take_offline(directory, str(error))
@@ -246,16 +254,15 @@ class LogDirectories:
             raise StartError(f"no log directory can be used ({reasons})")
 
     def _identify(
-        self, directory: str, meta: MetaProperties, expected: MetaProperties, rng: RandomBits
+        self, directory: str, meta: MetaProperties | None, expected: MetaProperties, rng: RandomBits
     ) -> None:
-        """Note the directory's id; complete ``meta.properties`` where something is missing."""
-        if not meta.is_complete:
-            meta = MetaProperties(
-                meta.version,
-                expected.cluster_id,
-                expected.node_id,
-                meta.directory_id or (random_uuid(rng) if meta.version else None),
-            )
+        """Note the directory's id; write ``meta.properties``, or complete it where something is missing."""
+        if meta is None or not meta.is_complete:
+            version = expected.version if meta is None else meta.version
+            directory_id = None if meta is None else meta.directory_id
+            if directory_id is None and (meta is None or version):
+                directory_id = random_uuid(rng)
+            meta = MetaProperties(version, expected.cluster_id, expected.node_id, directory_id)
             write_meta_properties(self._files, directory, meta)
         if meta.directory_id is None:
             return

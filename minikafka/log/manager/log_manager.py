@@ -141,10 +141,16 @@ class LogManager:
         producer_id_expiration_ms: int = DAY_MS,
         verifies_transactions: bool = False,
         open_files: OpenFiles | None = None,
+        meta_version: int = 1,
     ) -> None:
         self.default_config = default_config
         self.directories = LogDirectories(
-            log_dirs, files=files, rng=rng, cluster_id=cluster_id, node_id=broker_id
+            log_dirs,
+            files=files,
+            rng=rng,
+            cluster_id=cluster_id,
+            node_id=broker_id,
+            meta_version=meta_version,
         )
         self._loader = LogDirectoryLoader(
             files=files,

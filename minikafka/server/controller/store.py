@@ -486,7 +486,7 @@ class ControllerStore:
             registration.rack,
             registration.clean_start,
             registration.http,
-            is_kafka=not registration.directory_ids,
+            is_kafka=registration.is_kafka,
         )
 
     async def topics(self) -> list[str]:

@@ -44,6 +44,7 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
             (Endpoint("INTERNAL", "::1", 9093, "SSL"), Endpoint("PLAINTEXT", "host-1", 9092)),
             1_700_000_000_123,
             rack="dc1",
+            is_kafka=True,
         ),
         paths.encode_broker,
         lambda data: paths.decode_broker(1, data),
@@ -53,7 +54,7 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
         '"listener_security_protocol_map":{"INTERNAL":"SSL","PLAINTEXT":"PLAINTEXT"}}',
     ),
     "/brokers/ids/2 without plaintext or rack": (
-        BrokerRegistration((Endpoint("S", "h", 1, "SASL_SSL"),), 5),
+        BrokerRegistration((Endpoint("S", "h", 1, "SASL_SSL"),), 5, is_kafka=True),
         paths.encode_broker,
         lambda data: paths.decode_broker(2, data),
         '{"version":5,"host":null,"port":-1,"endpoints":["S://h:1"],"jmx_port":-1,"timestamp":"5",'
@@ -64,10 +65,13 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
         paths.encode_broker,
         lambda data: paths.decode_broker(3, data),
         '{"version":5,"host":"h","port":1,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"timestamp":"5",'
-        '"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{},"http":["::1",8081]}',
+        '"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{},"http":["::1",8081],'
+        '"software":"minikafka"}',
     ),
     "/brokers/ids/4 with features": (
-        BrokerRegistration((Endpoint("PLAINTEXT", "h", 1),), 5, features={"group.version": (0, 1)}),
+        BrokerRegistration(
+            (Endpoint("PLAINTEXT", "h", 1),), 5, features={"group.version": (0, 1)}, is_kafka=True
+        ),
         paths.encode_broker,
         lambda data: paths.decode_broker(4, data),
         '{"version":5,"host":"h","port":1,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"timestamp":"5",'
@@ -173,7 +177,7 @@ def test_older_versions_are_read() -> None:
     assert old_topic == TopicAssignment(None, {0: ReplicaAssignment((1,))})
     v1 = b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"22"}'
     assert paths.decode_broker(1, v1) == BrokerRegistration(
-        (Endpoint("PLAINTEXT", "h", 9092),), 22, jmx_port=9999
+        (Endpoint("PLAINTEXT", "h", 9092),), 22, jmx_port=9999, is_kafka=True
     )
     v2 = (
         b'{"version":2,"host":"h","port":9092,"jmx_port":9999,"timestamp":"22",'

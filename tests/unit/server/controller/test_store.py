@@ -33,7 +33,7 @@ async def test_brokers_are_read_with_their_epochs_and_watched(tmp_path: Path) ->
         await term.register(ONE)
         czxid = (await term.theirs.get(paths.broker_path(ONE))).stat.czxid
         endpoint = ListenerEndpoint("PLAINTEXT", "localhost", 9091)
-        assert await term.store.brokers() == {ONE: LiveBroker(ONE, czxid, (endpoint,), "r", is_kafka=True)}
+        assert await term.store.brokers() == {ONE: LiveBroker(ONE, czxid, (endpoint,), "r")}
         await term.register(TWO)
         assert await term.heard() == [BrokersChanged()]
         assert (await term.store.brokers()).keys() == {ONE, TWO}
