@@ -1,10 +1,9 @@
-"""What can be set for one group. Kafka: ``GroupConfig``, ``GroupConfigManager`` (KIP-848, KIP-932).
+"""What can be set for one group. Kafka: ``GroupConfig``, ``GroupConfigManager`` (KIP-848, KIP-932,
+KIP-1071).
 
 A value that is set must lie within the bounds that the broker has for it, ``group.consumer.min.…`` and
 ``group.consumer.max.…``, for share groups ``group.share.…``; what is not set is the broker's
-``group.consumer.…`` or ``group.share.…``.
-
-Where it differs from Kafka: there are no streams groups, and so none of their properties.
+``group.consumer.…``, ``group.share.…`` or ``group.streams.…``.
 """
 
 import re
@@ -97,6 +96,45 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     share_renew_acknowledge_enable: Annotated[
         bool, prop(BOOLEAN, MEDIUM, "Whether a member may renew its lock of a record that it was given.")
     ] = True
+    streams_session_timeout_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "How long a member may be silent before it is removed from a streams group.", ge=1),
+    ] = 45_000
+    streams_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "How often the members of a streams group are asked to send heartbeats.", ge=1)
+    ] = 5_000
+    streams_num_standby_replicas: Annotated[
+        int, prop(INT, MEDIUM, "How many standbys each task of a streams group has.", ge=0)
+    ] = 0
+    streams_initial_rebalance_delay_ms: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "How long the first member of a streams group waits for others before tasks are assigned.",
+            ge=0,
+        ),
+    ] = 3_000
+    streams_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The least time between two assignments of a streams group.", ge=0)
+    ] = 1_000
+    streams_task_offset_interval_ms: Annotated[
+        int,
+        prop(
+            INT, MEDIUM, "How often members of a streams group tell how far their tasks are restored.", ge=1
+        ),
+    ] = 60_000
+    streams_num_warmup_replicas: Annotated[
+        int, prop(INT, MEDIUM, "How many tasks of a streams group are warmed up at once at most.", ge=0)
+    ] = 2
+    streams_rack_aware_assignment_tags: Annotated[
+        tuple[str, ...],
+        prop(ConfigType.LIST, MEDIUM, "The client tags over whose values the standbys of a task are spread."),
+    ] = ()
+    streams_acceptable_recovery_lag: Annotated[
+        int,
+        prop(ConfigType.LONG, MEDIUM, "How many offsets a task may be behind to count as caught up.", ge=0),
+    ] = 10_000
 
 
 GROUP_CONFIG_KEYS = config_keys(GroupConfig)
@@ -113,9 +151,28 @@ _BOUNDED = (
     "share.delivery.count.limit",
     "share.partition.max.record.locks",
     "share.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.assignment.interval.ms",
 )
 """Those that a broker has a default, a least and a highest value for, in the order in which Kafka checks:
 ``group.K.NAME``, ``group.K.min.NAME`` and ``group.K.max.NAME`` for K.NAME."""
+
+_MOST = {
+    "streams.num.standby.replicas": "group.streams.max.standby.replicas",
+    "streams.num.warmup.replicas": "group.streams.max.warmup.replicas",
+}
+_LEAST = {"streams.task.offset.interval.ms": "group.streams.min.task.offset.interval.ms"}
+"""Those that a broker has a default and one bound for."""
+_OF_BROKER = (
+    *_BOUNDED,
+    *_MOST,
+    *_LEAST,
+    "streams.initial.rebalance.delay.ms",
+    "streams.rack.aware.assignment.tags",
+    "streams.acceptable.recovery.lag",
+)
+"""Those that a broker has a default for."""
 
 GroupBounds = Any
 """The properties of a broker, or something that has those of ``_BOUNDED`` (``GroupCoordinatorConfig``,
@@ -128,7 +185,7 @@ def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConf
     Raises:
         ConfigError: an unknown name or a value that is not allowed.
     """
-    values = {name.replace(".", "_"): _of_broker(bounds, name) for name in _BOUNDED}
+    values = {name.replace(".", "_"): _of_broker(bounds, name) for name in _OF_BROKER}
     return GroupConfig(**values | _parsed(overrides))
 
 
@@ -172,9 +229,9 @@ def auto_offset_reset(text: str) -> tuple[str, int]:
     return "by_duration", whole * 1_000 + int(f"{fraction:<03}"[:3])
 
 
-def _of_broker(bounds: GroupBounds, name: str, which: str = "") -> int:
+def _of_broker(bounds: GroupBounds, name: str, which: str = "") -> Any:
     kind, _, rest = name.partition(".")
-    value: int = getattr(bounds, f"group_{kind}_{which}{rest.replace('.', '_')}")
+    value = getattr(bounds, f"group_{kind}_{which}{rest.replace('.', '_')}")
     return value
 
 
@@ -200,9 +257,17 @@ def _check_bounds(bounds: GroupBounds, config: GroupConfig, overrides: Container
             raise ConfigError(f"{name} must be greater than or equal to group.{kind}.min.{rest} ({low})")
         if value > high:
             raise ConfigError(f"{name} must be less than or equal to group.{kind}.max.{rest} ({high})")
+    for bound_names, is_least in ((_LEAST, True), (_MOST, False)):
+        for name, bound_name in bound_names.items():
+            value = getattr(config, name.replace(".", "_"))
+            bound = getattr(bounds, bound_name.replace(".", "_"))
+            if name in overrides and (value < bound if is_least else value > bound):
+                than = "greater" if is_least else "less"
+                raise ConfigError(f"{name} must be {than} than or equal to {bound_name} ({bound})")
     for kind, session_ms, heartbeat_ms in (
         ("consumer", config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms),
         ("share", config.share_session_timeout_ms, config.share_heartbeat_interval_ms),
+        ("streams", config.streams_session_timeout_ms, config.streams_heartbeat_interval_ms),
     ):
         if session_ms <= heartbeat_ms:
             raise ConfigError(f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms")

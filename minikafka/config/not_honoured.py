@@ -115,7 +115,7 @@ TREATMENTS: Final = (
     ),
     Treatment(
         "Assignments are worked out in steps between other requests.",
-        ("group.consumer.assignor.offload.enable",),
+        ("group.consumer.assignor.offload.enable", "group.streams.assignor.offload.enable"),
     ),
     Treatment(
         "Members' rights to topics that an expression matches are looked at again every 10 minutes.",
@@ -184,7 +184,6 @@ TREATMENTS: Final = (
         "There are no share groups yet.",
         ("errors.deadletterqueue.", "group.share.", "share."),
     ),
-    Treatment("There are no streams groups yet.", ("group.streams.",)),
     Treatment(
         _TIERED,
         ("follower.fetch.last.tiered.offset.enable", "log.remote.", "remote."),

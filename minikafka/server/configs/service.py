@@ -90,7 +90,11 @@ from minikafka.config.resource import (
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings
+from minikafka.coordinator.group.environment import (
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+)
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.security.sasl.scram import ScramCredential, encode_credential
@@ -777,6 +781,10 @@ class ConfigService:
             made = _ShareGroup(self._broker_config, dict(overrides), settings)
             self._share_groups[group_id] = made
         return made.settings
+
+    def streams_group_settings(self, group_id: str) -> StreamsGroupSettings:
+        """The same for a streams group."""
+        return StreamsGroupSettings.of(self._group_config(self._groups.overrides(group_id)))
 
     def configured_groups(self) -> list[str]:
         """The ids of groups for which something is set; whether they exist is another matter."""
