@@ -50,6 +50,7 @@ from minikafka.coordinator.group.messages import (
     TxnOffsetCommit,
     coordinator_error,
 )
+from minikafka.coordinator.group.streams.streams_group import StreamsGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker
@@ -522,6 +523,9 @@ class GroupOffsets:
                 generation_or_member_epoch=request.generation_or_member_epoch,
                 version=request.version,
             )
+            if isinstance(group, StreamsGroup):
+                committed = ((each.topic, each.partition) for each in request.offsets)
+                group.check_committed(request.member_id, request.generation_or_member_epoch, committed)
             return list(group.heard_of(request.member_id))
         if request.generation_or_member_epoch < 0:
             return []  # it becomes a simple group when its first offset is written
@@ -563,6 +567,9 @@ class GroupOffsets:
                 version=request.version,
                 is_transactional=True,
             )
+            if isinstance(group, StreamsGroup):
+                committed = ((each.topic, each.partition) for each in request.offsets)
+                group.check_committed(request.member_id, request.generation, committed)
         except KafkaError as error:
             if (
                 error.code is ErrorCode.STALE_MEMBER_EPOCH

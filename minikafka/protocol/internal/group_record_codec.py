@@ -635,7 +635,7 @@ def _tasks(body: Iterable[Any]) -> records.TaskIds:
 
 
 def _epochs_body(tasks: records.TaskEpochs) -> list[Body]:
-    bodies = []
+    bodies: list[Body] = []
     for key, epochs in tasks.items():
         numbers = sorted(epochs)
         told = [epochs[number] for number in numbers]
@@ -675,10 +675,15 @@ def _streams_current_body(value: records.StreamsGroupCurrentMemberAssignmentValu
 
 def _streams_current(body: Any) -> records.StreamsGroupCurrentMemberAssignmentValue:
     return records.StreamsGroupCurrentMemberAssignmentValue(
-        **{
-            name: each if isinstance(each, int) else (_epochs if name.startswith("active") else _tasks)(each)
-            for name, each in body._asdict().items()
-        }
+        member_epoch=body.member_epoch,
+        previous_member_epoch=body.previous_member_epoch,
+        state=body.state,
+        active_tasks=_epochs(body.active_tasks),
+        standby_tasks=_tasks(body.standby_tasks),
+        warmup_tasks=_tasks(body.warmup_tasks),
+        active_tasks_pending_revocation=_epochs(body.active_tasks_pending_revocation),
+        standby_tasks_pending_revocation=_tasks(body.standby_tasks_pending_revocation),
+        warmup_tasks_pending_revocation=_tasks(body.warmup_tasks_pending_revocation),
     )
 
 

@@ -114,7 +114,7 @@ def test_where_a_share_group_begins(text: str, strategy: str, duration_ms: int) 
         ),
         (
             {"streams.num.standby.replicas": "3"},
-            "streams.num.standby.replicas must be less than or equal to group.streams.max.standby.replicas (2)",
+            "must be less than or equal to group.streams.max.standby.replicas (2)",
         ),
         (
             {"streams.num.warmup.replicas": "21"},

@@ -1,4 +1,5 @@
-"""The topology of a streams application and its tasks, as assignors and checks of topics take them (KIP-1071).
+"""The topology of a streams application and its tasks, as assignors and checks of topics take them
+(KIP-1071).
 
 Kafka: ``StreamsTopology``, ``TasksTuple``. A subtopology reads topics; it has as many tasks as the largest of
 them has partitions, and each task reads one partition of each.

@@ -1,7 +1,8 @@
 """The records of ``__consumer_offsets`` have Kafka's bytes, and damaged ones are named, never believed.
 
 The golden bytes follow Kafka 4.1's schemas (``group-coordinator/src/main/resources/common/message``); those
-of the generated classes of 4.1.0 (``MessageUtil.toVersionPrefixedByteBuffer``) are the same. Those of streams groups are the bytes of 4.4.0's.
+of the generated classes of 4.1.0 (``MessageUtil.toVersionPrefixedByteBuffer``) are the same. Those of streams
+groups are the bytes of 4.4.0's.
 """
 
 from __future__ import annotations
