@@ -34,7 +34,7 @@ import msgspec
 from minikafka.config.definition import LONG_MAX
 from minikafka.coordinator.effects import BatchOfTransaction
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings
-from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.group import FencesOldCommits, Group
 from minikafka.coordinator.group.messages import (
     Answer,
     Append,
@@ -50,7 +50,6 @@ from minikafka.coordinator.group.messages import (
     TxnOffsetCommit,
     coordinator_error,
 )
-from minikafka.coordinator.group.streams.streams_group import StreamsGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker
@@ -523,7 +522,7 @@ class GroupOffsets:
                 generation_or_member_epoch=request.generation_or_member_epoch,
                 version=request.version,
             )
-            if isinstance(group, StreamsGroup):
+            if isinstance(group, FencesOldCommits):
                 committed = ((each.topic, each.partition) for each in request.offsets)
                 group.check_committed(request.member_id, request.generation_or_member_epoch, committed)
             return list(group.heard_of(request.member_id))
@@ -567,7 +566,7 @@ class GroupOffsets:
                 version=request.version,
                 is_transactional=True,
             )
-            if isinstance(group, StreamsGroup):
+            if isinstance(group, FencesOldCommits):
                 committed = ((each.topic, each.partition) for each in request.offsets)
                 group.check_committed(request.member_id, request.generation, committed)
         except KafkaError as error:

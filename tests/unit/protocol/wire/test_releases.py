@@ -21,7 +21,8 @@ receiver of client metrics, which hides its APIs."""
 CLIENT_METRICS = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0), ApiKey.PUSH_TELEMETRY: (0, 0)}
 
 OF_KRAFT = {"metadata.version"}
-NOT_HERE = {"streams.version", "share.version"}
+NEWER = {"streams.version", "share.version"}
+"""Which older releases have at level 0, or not yet."""
 LOWER_HERE = {"share.version": 1}
 """Level 2 of 4.4 has dead letter queues (KIP-1191)."""
 
@@ -44,9 +45,7 @@ def test_the_features_are_those_of_a_new_cluster(release: str) -> None:
     recorded = read("kafka_features.json")[release]
     if release == "4.4":
         recorded |= LOWER_HERE
-    assert {
-        name: recorded[name] for name in recorded.keys() - OF_KRAFT - (NOT_HERE - levels.keys())
-    } == levels
+    assert {name: recorded[name] for name in recorded.keys() - OF_KRAFT - (NEWER - levels.keys())} == levels
 
 
 def test_what_is_switched_off_is_advertised_nevertheless() -> None:

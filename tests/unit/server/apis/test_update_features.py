@@ -27,21 +27,21 @@ async def update(broker: Any, version: int, *levels: tuple[str, int], upgrade_ty
 async def test_no_update_and_level_0_succeed(admin_broker: Any, version: int) -> None:
     answer = await update(admin_broker, version)
     assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-    answer = await update(admin_broker, version, ("streams.version", 0))
+    answer = await update(admin_broker, version, ("kraft.version", 0))
     assert answer.error_code == ErrorCode.NONE
     if version < 2:
-        assert [each.feature for each in answer.results] == ["streams.version"]
+        assert [each.feature for each in answer.results] == ["kraft.version"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_any_level_is_refused_for_all_features(admin_broker: Any, version: int) -> None:
-    answer = await update(admin_broker, version, ("streams.version", 0), ("metadata.version", 27))
+    answer = await update(admin_broker, version, ("kraft.version", 0), ("metadata.version", 27))
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert "Invalid update version 27 for feature metadata.version" in answer.error_message
-    answer = await update(admin_broker, version, ("streams.version", -1))
+    answer = await update(admin_broker, version, ("kraft.version", -1))
     assert "cannot be less than 0" in answer.error_message
     if version >= 1:
-        answer = await update(admin_broker, version, ("streams.version", 0), upgrade_type=9)
+        answer = await update(admin_broker, version, ("kraft.version", 0), upgrade_type=9)
         assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 
@@ -60,6 +60,7 @@ async def test_api_versions_says_the_same(admin_broker: Any) -> None:
         ("eligible.leader.replicas.version", 1, 1),
         ("group.version", 1, 1),
         ("share.version", 1, 1),
+        ("streams.version", 1, 1),
         ("transaction.version", 2, 2),
     )
     assert answer.supported_features == features
