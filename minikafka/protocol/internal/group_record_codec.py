@@ -44,6 +44,7 @@ import msgspec
 
 from minikafka.errors import PeerProtocolError
 from minikafka.protocol.internal import group_records as records
+from minikafka.protocol.internal import streams_record_bodies
 from minikafka.protocol.internal.group_records import (
     GroupRecord,
     Key,
@@ -138,7 +139,6 @@ _CLASSIC_MEMBER_METADATA = (
     Field("supported_protocols", (Field("name", "string"), Field("metadata", "bytes")), is_array=True),
 )
 _KEY_VALUE = (Field("key", "string"), Field("value", "string"))
-_TASK_FIELDS = ("active_tasks", "standby_tasks", "warmup_tasks")
 _TASK_IDS = (Field("subtopology_id", "string"), Field("partitions", "int32", is_array=True))
 _TASK_EPOCHS = (
     *_TASK_IDS,
@@ -307,7 +307,7 @@ SCHEMAS: Final[dict[int, RecordSchema]] = {
     21: RecordSchema(
         "StreamsGroupTargetAssignmentMember",
         _MEMBER,
-        tuple(Field(name, _TASK_IDS, is_array=True) for name in _TASK_FIELDS),
+        tuple(Field(name, _TASK_IDS, is_array=True) for name in streams_record_bodies.TASK_FIELDS),
     ),
     22: RecordSchema(
         "StreamsGroupCurrentMemberAssignment",
@@ -316,8 +316,11 @@ SCHEMAS: Final[dict[int, RecordSchema]] = {
             Field("member_epoch", "int32"),
             Field("previous_member_epoch", "int32"),
             Field("state", "int8"),
-            *(Field(name, _TASK_EPOCHS, is_array=True) for name in _TASK_FIELDS),
-            *(Field(f"{name}_pending_revocation", _TASK_EPOCHS, is_array=True) for name in _TASK_FIELDS),
+            *(Field(name, _TASK_EPOCHS, is_array=True) for name in streams_record_bodies.TASK_FIELDS),
+            *(
+                Field(f"{name}_pending_revocation", _TASK_EPOCHS, is_array=True)
+                for name in streams_record_bodies.TASK_FIELDS
+            ),
         ),
     ),
     23: RecordSchema(
@@ -588,156 +591,6 @@ def _named_partitions(body: Iterable[Any]) -> dict[UUID, records.NamedPartitions
     }
 
 
-def _pairs_body(pairs: Iterable[tuple[str, str]]) -> list[Body]:
-    return [{"key": key, "value": value} for key, value in pairs]
-
-
-def _pairs(body: Iterable[Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((each.key, each.value) for each in body)
-
-
-def _streams_group_body(value: records.StreamsGroupMetadataValue) -> Body:
-    body = msgspec.structs.asdict(value)
-    if value.last_assignment_configs is not None:
-        body["last_assignment_configs"] = _pairs_body(value.last_assignment_configs)
-    return body
-
-
-def _streams_group(body: Any) -> records.StreamsGroupMetadataValue:
-    fields = body._asdict()
-    if body.last_assignment_configs is not None:
-        fields["last_assignment_configs"] = _pairs(body.last_assignment_configs)
-    return records.StreamsGroupMetadataValue(**fields)
-
-
-def _streams_member_body(value: records.StreamsGroupMemberMetadataValue) -> Body:
-    body = msgspec.structs.asdict(value)
-    if value.user_endpoint is not None:
-        host, port = value.user_endpoint
-        body["user_endpoint"] = {"host": host, "port": port}
-    body["client_tags"] = _pairs_body(value.client_tags)
-    return body
-
-
-def _streams_member(body: Any) -> records.StreamsGroupMemberMetadataValue:
-    fields = body._asdict()
-    if body.user_endpoint is not None:
-        fields["user_endpoint"] = tuple(body.user_endpoint)
-    return records.StreamsGroupMemberMetadataValue(**fields | {"client_tags": _pairs(body.client_tags)})
-
-
-def _tasks_body(tasks: records.TaskIds) -> list[Body]:
-    return [{"subtopology_id": key, "partitions": sorted(numbers)} for key, numbers in tasks.items()]
-
-
-def _tasks(body: Iterable[Any]) -> records.TaskIds:
-    return {each.subtopology_id: frozenset(each.partitions) for each in body if each.partitions}
-
-
-def _epochs_body(tasks: records.TaskEpochs) -> list[Body]:
-    bodies: list[Body] = []
-    for key, epochs in tasks.items():
-        numbers = sorted(epochs)
-        told = [epochs[number] for number in numbers]
-        bodies.append({"subtopology_id": key, "partitions": numbers, "assignment_epochs": told})
-    return bodies
-
-
-def _epochs(body: Iterable[Any]) -> records.TaskEpochs:
-    """Without epochs, as Kafka 4.1 wrote them, the tasks are as from the beginning."""
-    return {
-        each.subtopology_id: dict(
-            zip(each.partitions, each.assignment_epochs or [0] * len(each.partitions), strict=True)
-        )
-        for each in body
-        if each.partitions
-    }
-
-
-def _streams_target_body(value: records.StreamsGroupTargetAssignmentMemberValue) -> Body:
-    return {name: _tasks_body(getattr(value, name)) for name in _TASK_FIELDS}
-
-
-def _streams_target(body: Any) -> records.StreamsGroupTargetAssignmentMemberValue:
-    return records.StreamsGroupTargetAssignmentMemberValue(
-        **{name: _tasks(getattr(body, name)) for name in _TASK_FIELDS}
-    )
-
-
-def _streams_current_body(value: records.StreamsGroupCurrentMemberAssignmentValue) -> Body:
-    return {
-        name: (_epochs_body if name.startswith("active") else _tasks_body)(each)
-        if isinstance(each, dict)
-        else each
-        for name, each in msgspec.structs.asdict(value).items()
-    }
-
-
-def _streams_current(body: Any) -> records.StreamsGroupCurrentMemberAssignmentValue:
-    return records.StreamsGroupCurrentMemberAssignmentValue(
-        member_epoch=body.member_epoch,
-        previous_member_epoch=body.previous_member_epoch,
-        state=body.state,
-        active_tasks=_epochs(body.active_tasks),
-        standby_tasks=_tasks(body.standby_tasks),
-        warmup_tasks=_tasks(body.warmup_tasks),
-        active_tasks_pending_revocation=_epochs(body.active_tasks_pending_revocation),
-        standby_tasks_pending_revocation=_tasks(body.standby_tasks_pending_revocation),
-        warmup_tasks_pending_revocation=_tasks(body.warmup_tasks_pending_revocation),
-    )
-
-
-def _streams_topology_body(value: records.StreamsGroupTopologyValue) -> Body:
-    return {"epoch": value.epoch, "subtopologies": [_subtopology_body(each) for each in value.subtopologies]}
-
-
-def _subtopology_body(value: records.StreamsSubtopology) -> Body:
-    body = msgspec.structs.asdict(value)
-    for name in ("state_changelog_topics", "repartition_source_topics"):
-        body[name] = [
-            msgspec.structs.asdict(topic) | {"topic_configs": _pairs_body(topic.topic_configs)}
-            for topic in body[name]
-        ]
-    body["copartition_groups"] = [msgspec.structs.asdict(each) for each in value.copartition_groups]
-    return body
-
-
-def _streams_topology(body: Any) -> records.StreamsGroupTopologyValue:
-    return records.StreamsGroupTopologyValue(body.epoch, streams_subtopologies(body.subtopologies))
-
-
-def streams_subtopologies(body: Iterable[Any]) -> tuple[records.StreamsSubtopology, ...]:
-    """As a record says them, and likewise a StreamsGroupHeartbeat."""
-    return tuple(
-        records.StreamsSubtopology(
-            subtopology_id=each.subtopology_id,
-            source_topics=tuple(each.source_topics),
-            source_topic_regex=tuple(each.source_topic_regex),
-            state_changelog_topics=_streams_topics(each.state_changelog_topics),
-            repartition_sink_topics=tuple(each.repartition_sink_topics),
-            repartition_source_topics=_streams_topics(each.repartition_source_topics),
-            copartition_groups=tuple(
-                records.StreamsCopartitionGroup(
-                    tuple(group.source_topics),
-                    tuple(group.source_topic_regex),
-                    tuple(group.repartition_source_topics),
-                )
-                for group in each.copartition_groups
-            ),
-        )
-        for each in body
-    )
-
-
-def _streams_topics(body: Iterable[Any]) -> tuple[records.StreamsTopicInfo, ...]:
-    return tuple(
-        records.StreamsTopicInfo(
-            each.name, each.partitions, each.replication_factor, _pairs(each.topic_configs)
-        )
-        for each in body
-    )
-
-
 def _zero(value: Value) -> int:
     return 0
 
@@ -829,8 +682,20 @@ KINDS: Final = (
             topics=body.topics, version=body.version, timestamp_ms=body.timestamp
         ),
     ),
-    Kind(17, records.StreamsGroupMetadataKey, _zero, _streams_group_body, _streams_group),
-    Kind(19, records.StreamsGroupMemberMetadataKey, _zero, _streams_member_body, _streams_member),
+    Kind(
+        17,
+        records.StreamsGroupMetadataKey,
+        _zero,
+        streams_record_bodies.group_body,
+        streams_record_bodies.group_value,
+    ),
+    Kind(
+        19,
+        records.StreamsGroupMemberMetadataKey,
+        _zero,
+        streams_record_bodies.member_body,
+        streams_record_bodies.member_value,
+    ),
     Kind(
         20,
         records.StreamsGroupTargetAssignmentMetadataKey,
@@ -841,9 +706,27 @@ KINDS: Final = (
         },
         lambda body: records.StreamsGroupTargetAssignmentMetadataValue(*body),
     ),
-    Kind(21, records.StreamsGroupTargetAssignmentMemberKey, _zero, _streams_target_body, _streams_target),
-    Kind(22, records.StreamsGroupCurrentMemberAssignmentKey, _zero, _streams_current_body, _streams_current),
-    Kind(23, records.StreamsGroupTopologyKey, _zero, _streams_topology_body, _streams_topology),
+    Kind(
+        21,
+        records.StreamsGroupTargetAssignmentMemberKey,
+        _zero,
+        streams_record_bodies.target_body,
+        streams_record_bodies.target_value,
+    ),
+    Kind(
+        22,
+        records.StreamsGroupCurrentMemberAssignmentKey,
+        _zero,
+        streams_record_bodies.current_body,
+        streams_record_bodies.current_value,
+    ),
+    Kind(
+        23,
+        records.StreamsGroupTopologyKey,
+        _zero,
+        streams_record_bodies.topology_body,
+        streams_record_bodies.topology_value,
+    ),
 )
 KIND_OF_KEY: Final = {kind.key: kind for kind in KINDS}
 KIND_OF_TYPE: Final = {kind.record_type: kind for kind in KINDS} | {0: KINDS[0]}

@@ -17,13 +17,13 @@ from minikafka.coordinator.group.messages import (
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
-from minikafka.protocol.internal.group_record_codec import streams_subtopologies
 from minikafka.protocol.internal.group_records import (
     StreamsGroupTopologyValue,
     StreamsSubtopology,
     StreamsTopicInfo,
     TaskIds,
 )
+from minikafka.protocol.internal.streams_record_bodies import subtopologies
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import (
@@ -90,7 +90,7 @@ def handle_streams_group_heartbeat(
         topology=(
             None
             if topology is None
-            else StreamsGroupTopologyValue(topology.epoch, streams_subtopologies(topology.subtopologies))
+            else StreamsGroupTopologyValue(topology.epoch, subtopologies(topology.subtopologies))
         ),
         active_tasks=_task_ids(request.active_tasks),
         standby_tasks=_task_ids(request.standby_tasks),
@@ -158,8 +158,8 @@ def _is_valid(name: str) -> bool:
     return True
 
 
-def _topics_of(subtopologies: Iterable[Any]) -> Iterator[str]:
-    for each in subtopologies:
+def _topics_of(topology: Iterable[Any]) -> Iterator[str]:
+    for each in topology:
         yield from each.source_topics
         yield from each.repartition_sink_topics
         for topic in (*each.repartition_source_topics, *each.state_changelog_topics):

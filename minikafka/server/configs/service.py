@@ -90,11 +90,7 @@ from minikafka.config.resource import (
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
-from minikafka.coordinator.group.environment import (
-    ConsumerGroupSettings,
-    ShareGroupSettings,
-    StreamsGroupSettings,
-)
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.security.sasl.scram import ScramCredential, encode_credential
@@ -615,7 +611,11 @@ class ConfigService:
         self._broker_config = static_config
         self._topics = TopicConfigs(lambda: self._broker_config)
         self._share_groups: dict[str, _ShareGroup] = {}
-        self._groups = NamedConfigs(self._config_store, paths.GROUP_CONFIGS, check=self._group_config)
+        self._groups = NamedConfigs(
+            self._config_store,
+            paths.GROUP_CONFIGS,
+            check=lambda set_: group_config(self._broker_config, set_),
+        )
         self._client_metrics = NamedConfigs(
             self._config_store, paths.CLIENT_METRICS_CONFIGS, check=client_metrics_config
         )
@@ -762,7 +762,7 @@ class ConfigService:
 
     def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
         """What holds for one group: what is set for it, else the broker's."""
-        config = self._group_config(self._groups.overrides(group_id))
+        config = self.group_config(group_id)
         return ConsumerGroupSettings(
             session_timeout_ms=config.consumer_session_timeout_ms,
             heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
@@ -777,14 +777,13 @@ class ConfigService:
         if made is None or made.broker_config is not self._broker_config or made.overrides != overrides:
             if len(self._share_groups) >= SHARE_GROUPS_REMEMBERED:
                 self._share_groups.clear()
-            settings = ShareGroupSettings.of(self._group_config(overrides))
+            settings = ShareGroupSettings.of(group_config(self._broker_config, overrides))
             made = _ShareGroup(self._broker_config, dict(overrides), settings)
             self._share_groups[group_id] = made
         return made.settings
 
-    def streams_group_settings(self, group_id: str) -> StreamsGroupSettings:
-        """The same for a streams group."""
-        return StreamsGroupSettings.of(self._group_config(self._groups.overrides(group_id)))
+    def group_config(self, group_id: str) -> GroupConfig:
+        return group_config(self._broker_config, self._groups.overrides(group_id))
 
     def configured_groups(self) -> list[str]:
         """The ids of groups for which something is set; whether they exist is another matter."""
@@ -797,9 +796,6 @@ class ConfigService:
     def follow_client_metrics(self, apply: ApplyNamed) -> None:
         """``apply`` is called with each subscription and what is set for it: now, and whenever it changes."""
         self._client_metrics.follow(apply)
-
-    def _group_config(self, overrides: Mapping[str, str]) -> GroupConfig:
-        return group_config(self._broker_config, overrides)
 
     # Topics
 

@@ -200,7 +200,7 @@ def _group_service(configs: ConfigService, parts: CoordinatorParts) -> GroupServ
         config,
         consumer_group=configs.consumer_group_settings,
         share_group=configs.share_group_settings,
-        streams_group=configs.streams_group_settings,
+        streams_group=lambda group_id: StreamsGroupSettings.of(configs.group_config(group_id)),
     )
     image = CachedTopics(parts.replicas.metadata)
     return GroupService(

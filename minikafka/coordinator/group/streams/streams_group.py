@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from minikafka.coordinator.group.group import Footprint, member_bytes
-from minikafka.coordinator.group.messages import Effects, EndpointPartitions, ListedGroup
+from minikafka.coordinator.group.messages import Effects, EndpointPartitions, ListedGroup, MemberTasks
 from minikafka.coordinator.group.streams.reconciliation import Holders, StreamsMemberState
 from minikafka.coordinator.group.streams.tasks import (
     CopartitionGroup,
@@ -90,6 +90,12 @@ class StreamsGroupMember(msgspec.Struct, frozen=True):
         host = None if told.user_endpoint is None else told.user_endpoint[0]
         return member_bytes((*about, told.process_id, host, *tags))
 
+    @property
+    def assigned_tasks(self) -> MemberTasks:
+        current = self.current
+        active = {key: frozenset(epochs) for key, epochs in current.active_tasks.items()}
+        return MemberTasks(active, current.standby_tasks, current.warmup_tasks)
+
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.current.state == StreamsMemberState.STABLE and self.epoch == epoch
 
@@ -112,14 +118,13 @@ class StreamsGroupMember(msgspec.Struct, frozen=True):
         )
 
     def _has_all(self, owned: Tasks) -> bool:
-        current = self.current
-        active = {key: frozenset(epochs) for key, epochs in current.active_tasks.items()}
+        assigned = self.assigned_tasks
         return all(
             numbers <= has.get(subtopology_id, _NONE)
             for asked, has in (
-                (owned.active, active),
-                (owned.standby, current.standby_tasks),
-                (owned.warmup, current.warmup_tasks),
+                (owned.active, assigned.active),
+                (owned.standby, assigned.standby),
+                (owned.warmup, assigned.warmup),
             )
             for subtopology_id, numbers in asked.items()
         )

@@ -23,7 +23,7 @@ it at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -48,21 +48,28 @@ from minikafka.coordinator.group.messages import (
     Answer,
     Complete,
     DescribedStreamsGroup,
-    DescribedStreamsMember,
     Effects,
     EndpointPartitions,
     GroupOperation,
     JoinGroup,
-    MemberTasks,
     OperationKind,
     Park,
     StreamsGroupHeartbeat,
     StreamsGroupHeartbeatResult,
     StreamsStatus,
-    StreamsTask,
     Ticket,
 )
 from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology, configure
+from minikafka.coordinator.group.streams.description import described_group
+from minikafka.coordinator.group.streams.heartbeat_request import (
+    check_request,
+    check_tasks,
+    is_same_topology,
+    metadata_of,
+    owned_tasks,
+    some_tasks,
+    task_offsets,
+)
 from minikafka.coordinator.group.streams.reconciliation import Reconciliation, StreamsMemberState
 from minikafka.coordinator.group.streams.streams_group import (
     NO_METADATA,
@@ -71,7 +78,6 @@ from minikafka.coordinator.group.streams.streams_group import (
     StreamsGroup,
     StreamsGroupDraft,
     StreamsGroupMember,
-    TaskOffsets,
     parse_topology,
     required_topics,
     topology_bytes,
@@ -99,7 +105,6 @@ from minikafka.protocol.internal.group_records import (
 
 _log = logging.getLogger(__name__)
 
-ASSIGNOR_NAME = "sticky"
 STALE_TOPOLOGY = 0
 SHUTDOWN_APPLICATION = 4
 ASSIGNMENT_DELAYED = 5
@@ -191,7 +196,7 @@ class StreamsGroups:
         beat = self._begin(request)
         settings = self._settings.streams_group(request.group_id)
         group_was_empty = beat.group.is_empty
-        metadata = _metadata(beat.before, request)
+        metadata = metadata_of(beat.before, request)
         self._check_memory(beat, metadata, request)
         told_news = self._write_metadata(beat, metadata, request)
         configured, validated_epoch = self._configure(beat, request)
@@ -237,7 +242,7 @@ class StreamsGroups:
             before = group.members.get(request.member_id) or StreamsGroupMember(request.member_id)
         else:
             before = group.member(request.member_id)
-        before.check_epoch(request.member_epoch, _owned(request))
+        before.check_epoch(request.member_epoch, owned_tasks(request))
         return _Heartbeat(draft, before)
 
     def _begin_static(self, draft: StreamsGroupDraft, request: StreamsGroupHeartbeat) -> _Heartbeat:
@@ -246,7 +251,7 @@ class StreamsGroups:
         old = group.static_member(instance_id)
         if request.member_epoch != JOIN_EPOCH:
             before = _known_static_member(old, instance_id, member_id)
-            before.check_epoch(request.member_epoch, _owned(request))
+            before.check_epoch(request.member_epoch, owned_tasks(request))
             return _Heartbeat(draft, before)
         if old is None:
             return _Heartbeat(draft, group.members.get(member_id) or StreamsGroupMember(member_id))
@@ -313,7 +318,7 @@ class StreamsGroups:
         if configured.status is not None or configured.subtopologies is None:
             return configured, -1
         for owned in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
-            _check_tasks(configured, owned or {})
+            check_tasks(configured, owned or {})
         return configured, topology.epoch
 
     def _topology(self, beat: _Heartbeat, request: StreamsGroupHeartbeat) -> StreamsGroupTopologyValue:
@@ -327,7 +332,7 @@ class StreamsGroups:
                 )
             beat.draft.write(StreamsGroupTopologyKey(beat.group.group_id), told)
             return told
-        if told is not None and told.epoch >= known.epoch and not _same_topology(told, known):
+        if told is not None and told.epoch >= known.epoch and not is_same_topology(told, known):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
         return known
 
@@ -335,8 +340,8 @@ class StreamsGroups:
         offsets, ends = beat.notes.task_offsets.get(request.member_id, ({}, {}))
         if request.task_offsets is not None or request.task_end_offsets is not None:
             beat.notes.task_offsets[request.member_id] = (
-                offsets if request.task_offsets is None else _nested(request.task_offsets),
-                ends if request.task_end_offsets is None else _nested(request.task_end_offsets),
+                offsets if request.task_offsets is None else task_offsets(request.task_offsets),
+                ends if request.task_end_offsets is None else task_offsets(request.task_end_offsets),
             )
 
     def _bump_if_due(
@@ -398,9 +403,9 @@ class StreamsGroups:
             value = NO_TARGET
             if tasks is not None:
                 value = StreamsGroupTargetAssignmentMemberValue(
-                    active_tasks=_some(tasks.active),
-                    standby_tasks=_some(tasks.standby),
-                    warmup_tasks=_some(tasks.warmup),
+                    active_tasks=some_tasks(tasks.active),
+                    standby_tasks=some_tasks(tasks.standby),
+                    warmup_tasks=some_tasks(tasks.warmup),
                 )
             if group.targets.get(member_id) != value:
                 draft.write(StreamsGroupTargetAssignmentMemberKey(group.group_id, member_id), value)
@@ -424,7 +429,7 @@ class StreamsGroups:
             target_epoch=group.assignment_epoch,
             target=Tasks(target.active_tasks, target.standby_tasks, target.warmup_tasks),
             holders=group.holders(),
-            owned=_owned(request),
+            owned=owned_tasks(request),
         ).step()
         if current != member.current:
             key = StreamsGroupCurrentMemberAssignmentKey(group.group_id, member.member_id)
@@ -441,7 +446,7 @@ class StreamsGroups:
     ) -> StreamsGroupHeartbeatResult:
         member, before, notes = beat.member, beat.before, beat.notes
         joins = request.member_epoch == JOIN_EPOCH
-        has_changed = _tasks_of(member) != _tasks_of(before)
+        has_changed = member.assigned_tasks != before.assigned_tasks
         has_moved = member.metadata.user_endpoint != before.metadata.user_endpoint
         if joins or has_changed or has_moved or beat.replaced is not None:
             notes.endpoints.pop(member.member_id, None)
@@ -466,7 +471,7 @@ class StreamsGroups:
             task_offset_interval_ms=settings.task_offset_interval_ms,
             acceptable_recovery_lag=settings.acceptable_recovery_lag,
             status=tuple(beat.status),
-            tasks=_tasks_of(member) if joins or has_changed else None,
+            tasks=member.assigned_tasks if joins or has_changed else None,
             endpoint_information_epoch=notes.endpoint_epoch,
             partitions_by_user_endpoint=endpoints,
             internal_topics=tuple(
@@ -503,7 +508,7 @@ class StreamsGroups:
     def _endpoint(
         self, member: StreamsGroupMember, endpoint: tuple[str, int], configured: ConfiguredTopology
     ) -> EndpointPartitions:
-        tasks = _tasks_of(member)
+        tasks = member.assigned_tasks
         replicas = {
             key: tasks.standby.get(key, _NONE) | tasks.warmup.get(key, _NONE)
             for key in {**tasks.standby, **tasks.warmup}
@@ -640,15 +645,7 @@ class StreamsGroups:
         if group is None:
             error = _not_found(group_id, is_there=group_id in self._groups)
             return DescribedStreamsGroup(group_id=group_id, error=error.code, error_message=error.message)
-        return DescribedStreamsGroup(
-            group_id=group_id,
-            state=group.state,
-            group_epoch=group.epoch,
-            assignment_epoch=group.assignment_epoch,
-            assignor_name=ASSIGNOR_NAME,
-            topology=_described_topology(group),
-            members=tuple(_described_member(group, member) for member in group.members.values()),
-        )
+        return described_group(group)
 
     # Changes
 
@@ -768,131 +765,6 @@ class StreamsGroups:
         return effects
 
 
-def check_request(request: StreamsGroupHeartbeat) -> None:
-    """Whether a heartbeat makes sense by itself (``throwIfStreamsGroupHeartbeatRequestIsInvalid``).
-
-    Raises:
-        KafkaError: INVALID_REQUEST.
-    """
-    reason = _why_invalid(request)
-    if reason is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-
-
-def _why_invalid(request: StreamsGroupHeartbeat) -> str | None:
-    topology = request.topology
-    tasks = (
-        (request.active_tasks, "ActiveTasks"),
-        (request.standby_tasks, "StandbyTasks"),
-        (request.warmup_tasks, "WarmupTasks"),
-    )
-    if topology is not None and any(each.source_topic_regex for each in topology.subtopologies):
-        return "Regular expressions for source topics are not supported yet."
-    for value, name in (
-        (request.member_id, "MemberId"),
-        (request.group_id, "GroupId"),
-        (request.instance_id, "InstanceId"),
-        (request.rack_id, "RackId"),
-    ):
-        if value is not None and not value.strip():
-            return f"{name} can't be empty."
-    if request.member_epoch == JOIN_EPOCH:
-        if request.rebalance_timeout_ms == -1:
-            return "RebalanceTimeoutMs must be provided in first request."
-        for owned, name in tasks:
-            if owned:
-                return f"{name} must be empty when (re-)joining."
-        if topology is None:
-            return "Topology must be non-null when (re-)joining."
-    elif request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
-        return "InstanceId can't be null."
-    elif request.member_epoch < LEAVE_STATIC_EPOCH:
-        return f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2."
-    if len({owned is None for owned, _ in tasks}) > 1:
-        return "If one task-type is non-null, all must be non-null."
-    if request.member_epoch != JOIN_EPOCH and topology is not None:
-        return "Topology can only be provided when (re-)joining."
-    return None
-
-
-def _owned(request: StreamsGroupHeartbeat) -> Tasks | None:
-    if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
-        return None
-    return Tasks(_some(request.active_tasks), _some(request.standby_tasks), _some(request.warmup_tasks))
-
-
-def _some(tasks: Mapping[str, frozenset[int]]) -> TaskIds:
-    return {key: frozenset(numbers) for key, numbers in tasks.items() if numbers}
-
-
-def _metadata(before: StreamsGroupMember, request: StreamsGroupHeartbeat) -> StreamsGroupMemberMetadataValue:
-    """What the member tells, with what it told before where it says nothing. Who joins tells all of where it
-    answers queries: without an endpoint it has none."""
-    told = before.metadata
-    joins = request.member_epoch == JOIN_EPOCH
-    return StreamsGroupMemberMetadataValue(
-        instance_id=told.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=told.rack_id if request.rack_id is None else request.rack_id,
-        client_id=request.client_id,
-        client_host=request.client_host,
-        rebalance_timeout_ms=(
-            told.rebalance_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
-        ),
-        topology_epoch=told.topology_epoch if request.topology is None else request.topology.epoch,
-        process_id=told.process_id if request.process_id is None else request.process_id,
-        user_endpoint=(
-            request.user_endpoint if joins or request.user_endpoint is not None else told.user_endpoint
-        ),
-        client_tags=told.client_tags if request.client_tags is None else request.client_tags,
-    )
-
-
-def _check_tasks(configured: ConfiguredTopology, owned: TaskIds) -> None:
-    """Raises KafkaError INVALID_REQUEST."""
-    for subtopology_id, numbers in owned.items():
-        subtopology = (configured.subtopologies or {}).get(subtopology_id)
-        if subtopology is None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Subtopology {subtopology_id} does not exist in the topology.",
-            )
-        for number in sorted(numbers):
-            if not 0 <= number < subtopology.number_of_tasks:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Task {number} for subtopology {subtopology_id} is invalid. Number of tasks for this "
-                    f"subtopology: {subtopology.number_of_tasks}",
-                )
-
-
-def _same_topology(one: StreamsGroupTopologyValue, other: StreamsGroupTopologyValue) -> bool:
-    """The order of the subtopologies says nothing."""
-    return one.epoch == other.epoch and {each.subtopology_id: each for each in one.subtopologies} == {
-        each.subtopology_id: each for each in other.subtopologies
-    }
-
-
-def _nested(tasks: Iterable[StreamsTask]) -> TaskOffsets:
-    nested: TaskOffsets = {}
-    for each in tasks:
-        offsets = nested.setdefault(each.subtopology_id, {})
-        if each.partition in offsets:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Duplicate task offset for task {each.subtopology_id}_{each.partition}.",
-            )
-        offsets[each.partition] = each.offset
-    return nested
-
-
-def _flat(offsets: TaskOffsets) -> tuple[StreamsTask, ...]:
-    return tuple(
-        StreamsTask(subtopology_id, number, offset)
-        for subtopology_id, numbers in sorted(offsets.items())
-        for number, offset in sorted(numbers.items())
-    )
-
-
 def _assignment_configs(settings: StreamsGroupSettings) -> tuple[tuple[str, str], ...]:
     """What of the configuration asks for another assignment when it changes; by name."""
     configs = {"num.standby.replicas": str(settings.num_standby_replicas)}
@@ -913,12 +785,6 @@ def _spec(group: StreamsGroup, member: StreamsGroupMember) -> MemberSpec:
         task_offsets=offsets,
         task_end_offsets=ends,
     )
-
-
-def _tasks_of(member: StreamsGroupMember) -> MemberTasks:
-    current = member.current
-    active = {key: frozenset(epochs) for key, epochs in current.active_tasks.items()}
-    return MemberTasks(active, current.standby_tasks, current.warmup_tasks)
 
 
 def _known_static_member(
@@ -953,55 +819,6 @@ def _revocation(group_id: str, member: StreamsGroupMember) -> Park[GroupOperatio
 def _forget_timers(group_id: str, member_id: str) -> Effects:
     kinds = (OperationKind.SESSION, OperationKind.REVOCATION)
     return [Complete(GroupOperation(kind, group_id, member_id)) for kind in kinds]
-
-
-def _described_topology(group: StreamsGroup) -> StreamsGroupTopologyValue | None:
-    """With the partitions that internal topics have, where all topics are as the topology needs them."""
-    topology, configured = group.topology, group.notes.configured
-    if topology is None or configured is None or configured.subtopologies is None or configured.status:
-        return topology
-    subtopologies = []
-    for each in topology.subtopologies:
-        known = configured.subtopologies.get(each.subtopology_id)
-        if known is None:
-            continue
-        subtopologies.append(
-            msgspec.structs.replace(
-                each,
-                repartition_source_topics=_with_partitions(
-                    each.repartition_source_topics, known.repartition_source_topics
-                ),
-                state_changelog_topics=_with_partitions(
-                    each.state_changelog_topics, known.state_changelog_topics
-                ),
-            )
-        )
-    return StreamsGroupTopologyValue(topology.epoch, tuple(subtopologies))
-
-
-def _with_partitions(
-    topics: Iterable[StreamsTopicInfo], configured: Mapping[str, object]
-) -> tuple[StreamsTopicInfo, ...]:
-    return tuple(
-        msgspec.structs.replace(topic, partitions=getattr(configured[topic.name], "partitions", 0))
-        if topic.name in configured
-        else topic
-        for topic in topics
-    )
-
-
-def _described_member(group: StreamsGroup, member: StreamsGroupMember) -> DescribedStreamsMember:
-    target = group.targets.get(member.member_id, NO_TARGET)
-    offsets, ends = group.notes.task_offsets.get(member.member_id, ({}, {}))
-    return DescribedStreamsMember(
-        member_id=member.member_id,
-        member_epoch=member.epoch,
-        metadata=member.metadata,
-        task_offsets=_flat(offsets),
-        task_end_offsets=_flat(ends),
-        assignment=_tasks_of(member),
-        target_assignment=MemberTasks(target.active_tasks, target.standby_tasks, target.warmup_tasks),
-    )
 
 
 def _not_found(group_id: str, *, is_there: bool) -> KafkaError:
