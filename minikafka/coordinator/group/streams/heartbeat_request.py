@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from minikafka.coordinator.group.consumer.consumer_group import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from minikafka.coordinator.group.messages import StreamsGroupHeartbeat, StreamsTask
-from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology
+from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology, check_topology
 from minikafka.coordinator.group.streams.streams_group import StreamsGroupMember, TaskOffsets
 from minikafka.coordinator.group.streams.tasks import Tasks
 from minikafka.errors import ErrorCode, KafkaError
@@ -25,11 +25,13 @@ def check_request(request: StreamsGroupHeartbeat) -> None:
     """Whether a heartbeat makes sense by itself (``throwIfStreamsGroupHeartbeatRequestIsInvalid``).
 
     Raises:
-        KafkaError: INVALID_REQUEST.
+        KafkaError: INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY.
     """
     reason = _why_invalid(request)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    if request.topology is not None:
+        check_topology(request.topology)
 
 
 def _why_invalid(request: StreamsGroupHeartbeat) -> str | None:

@@ -1,4 +1,4 @@
-"""Which tasks the members of a streams group shall have. Kafka: ``StickyTaskAssignor`` of 4.4, ``ProcessState``.
+"""Which tasks the members of a streams group shall have. Kafka: ``StickyTaskAssignor`` of 4.4.
 
 A pure function. Every task is active with exactly one member. A task with state has ``num_standby_replicas``
 standbys, each in another process than its active task and its other standbys, as far as there are processes;
