@@ -34,8 +34,8 @@ def group_body(value: records.StreamsGroupMetadataValue) -> Body:
 
 def group_value(body: Any) -> records.StreamsGroupMetadataValue:
     fields = body._asdict()
-    if body.last_assignment_configs is not None:
-        fields["last_assignment_configs"] = _pairs(body.last_assignment_configs)
+    # One that is not there is read as an empty one.
+    fields["last_assignment_configs"] = _pairs(body.last_assignment_configs or ()) or None
     return records.StreamsGroupMetadataValue(**fields)
 
 

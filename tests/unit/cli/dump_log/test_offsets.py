@@ -117,6 +117,10 @@ SHOWN = {
         '{"version":"0","data":{"epoch":9,"metadataHash":-2,"validatedTopologyEpoch":3,"lastAssig'
         'nmentConfigs":[{"key":"k","value":"v"}]}}',
     ),
+    "the epoch of a streams group that has assigned nothing": (
+        '{"type":"17","data":{"groupId":"grp"}}',
+        '{"version":"0","data":{"epoch":9,"metadataHash":0}}',
+    ),
     "a member of a streams group": (
         '{"type":"19","data":{"groupId":"grp","memberId":"m1"}}',
         '{"version":"0","data":{"instanceId":"i","rackId":null,"clientId":"c","clientHost":"/h","'

@@ -245,6 +245,11 @@ GOLDEN = {
         f"0011 {GROUP}",
         "000000000009fffffffffffffffe02000400000003010602026b027600",
     ),
+    "the epoch of a streams group that has assigned nothing": (
+        GroupRecord(records.StreamsGroupMetadataKey("grp"), records.StreamsGroupMetadataValue(epoch=9)),
+        f"0011 {GROUP}",
+        "0000 00000009 0000000000000000 00",
+    ),
     "a member of a streams group": (
         GroupRecord(
             records.StreamsGroupMemberMetadataKey("grp", "m1"),
