@@ -302,7 +302,7 @@ class StreamsGroups:
                 f"The member's topology epoch {told_epoch} is behind the group's topology epoch "
                 f"{topology.epoch}.",
             )
-        notes, names = beat.notes, required_topics(topology)
+        notes = beat.notes
         configured = notes.configured
         if (
             configured is None
@@ -310,6 +310,7 @@ class StreamsGroups:
             or notes.configured_for != beat.group.metadata_hash
             or topics_have_changed(beat.group, self._topics)
         ):
+            names = required_topics(topology)
             counts = {name: info.partition_count for name in names if (info := self._topics.topic(name))}
             parsed = beat.group.parsed_topology or parse_topology(topology)
             configured = notes.configured = configure(parsed, counts)
