@@ -43,7 +43,7 @@ TOOLS = (
     ("kafka-reassign-partitions", "works, with throttles and between log directories"),
     ("kafka-replica-verification", "works"),
     ("kafka-streams-application-reset", "works"),
-    ("kafka-streams-groups", "lists none: no streams groups yet"),
+    ("kafka-streams-groups", "works"),
     ("kafka-topics", "works"),
     ("kafka-transactions", "works"),
     ("kafka-verifiable-consumer, kafka-verifiable-producer", "work"),

@@ -671,6 +671,94 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     group_share_max_share_sessions: Annotated[
         int, prop(INT, MEDIUM, "The most sessions of share consumers that the broker keeps.", ge=1)
     ] = 2_000
+    # Streams groups (KIP-1071).
+    group_streams_session_timeout_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "How long a streams group waits for a member's heartbeat.", ge=1),
+    ] = 45_000
+    group_streams_min_session_timeout_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "The shortest session that a streams group may have.", ge=1),
+    ] = 45_000
+    group_streams_max_session_timeout_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "The longest session that a streams group may have.", ge=1),
+    ] = 60_000
+    group_streams_heartbeat_interval_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "How often members of a streams group must send heartbeats.", ge=1),
+    ] = 5_000
+    group_streams_min_heartbeat_interval_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "The shortest heartbeat interval that a streams group may have.", ge=1),
+    ] = 5_000
+    group_streams_max_heartbeat_interval_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "The longest heartbeat interval that a streams group may have.", ge=1),
+    ] = 15_000
+    group_streams_max_size: Annotated[
+        int,
+        prop(INT, MEDIUM, "The most members of a streams group.", ge=1),
+    ] = 2_147_483_647
+    group_streams_num_standby_replicas: Annotated[
+        int,
+        prop(INT, MEDIUM, "How many standbys each task of a streams group has.", ge=0),
+    ] = 0
+    group_streams_max_standby_replicas: Annotated[
+        int,
+        prop(INT, MEDIUM, "The most standbys that a streams group may have.", ge=0),
+    ] = 2
+    group_streams_initial_rebalance_delay_ms: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "How long the first member of a streams group waits for others before tasks are assigned.",
+            ge=0,
+        ),
+    ] = 3_000
+    group_streams_assignment_interval_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "The least time between two assignments of a streams group.", ge=0),
+    ] = 1_000
+    group_streams_min_assignment_interval_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "The shortest such time that a streams group may have.", ge=0),
+    ] = 0
+    group_streams_max_assignment_interval_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "The longest such time that a streams group may have.", ge=0),
+    ] = 15_000
+    group_streams_assignors: Annotated[
+        tuple[Literal["sticky"], ...],
+        prop(LIST, MEDIUM, "The assignor of streams groups; there is one."),
+    ] = ("sticky",)
+    group_streams_task_offset_interval_ms: Annotated[
+        int,
+        prop(
+            INT, MEDIUM, "How often members of a streams group tell how far their tasks are restored.", ge=1
+        ),
+    ] = 60_000
+    group_streams_min_task_offset_interval_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "The shortest such time that a streams group may have.", ge=1),
+    ] = 15_000
+    group_streams_num_warmup_replicas: Annotated[
+        int,
+        prop(INT, MEDIUM, "How many tasks of a streams group are warmed up at once at most.", ge=0),
+    ] = 2
+    group_streams_max_warmup_replicas: Annotated[
+        int,
+        prop(INT, MEDIUM, "The most such tasks that a streams group may have.", ge=0),
+    ] = 20
+    group_streams_rack_aware_assignment_tags: Annotated[
+        tuple[str, ...],
+        prop(LIST, MEDIUM, "The client tags over whose values the standbys of a task are spread."),
+    ] = ()
+    group_streams_acceptable_recovery_lag: Annotated[
+        int,
+        prop(ConfigType.LONG, MEDIUM, "How many offsets a task may be behind to count as caught up.", ge=0),
+    ] = 10_000
     offset_metadata_max_bytes: Annotated[
         int, prop(INT, HIGH, "The most bytes of text that a client may commit with an offset.", ge=0)
     ] = 4096

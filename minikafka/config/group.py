@@ -1,12 +1,11 @@
-"""What can be set for one group. Kafka: ``GroupConfig``, ``GroupConfigManager`` (KIP-848, KIP-932).
+"""What can be set for one group. Kafka: ``GroupConfig``, ``GroupConfigManager`` (KIP-848, KIP-932,
+KIP-1071).
 
 A value that is set must lie within the bounds that the broker has for it, ``group.consumer.min.…`` and
 ``group.consumer.max.…``, for share groups ``group.share.…``; what is not set is the broker's
-``group.consumer.…`` or ``group.share.…``. A value that was set within other bounds than the broker has now
-stays as it is, and is described so; what holds is the nearest that the broker allows
+``group.consumer.…``, ``group.share.…`` or ``group.streams.…``. A value that was set within other bounds than
+the broker has now stays as it is, and is described so; what holds is the nearest that the broker allows
 (``within_bounds``).
-
-Where it differs from Kafka: there are no streams groups, and so none of their properties.
 """
 
 import re
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from minikafka.config.definition import ConfigType, Importance, config_keys, parse_value, prop
+from minikafka.config.definition import INT_MAX, ConfigType, Importance, config_keys, parse_value, prop
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 
 BROKER_PREFIX = "group."
@@ -107,6 +106,45 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     share_renew_acknowledge_enable: Annotated[
         bool, prop(BOOLEAN, MEDIUM, "Whether a member may renew its lock of a record that it was given.")
     ] = True
+    streams_session_timeout_ms: Annotated[
+        int,
+        prop(INT, MEDIUM, "How long a member may be silent before it is removed from a streams group.", ge=1),
+    ] = 45_000
+    streams_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "How often the members of a streams group are asked to send heartbeats.", ge=1)
+    ] = 5_000
+    streams_num_standby_replicas: Annotated[
+        int, prop(INT, MEDIUM, "How many standbys each task of a streams group has.", ge=0)
+    ] = 0
+    streams_initial_rebalance_delay_ms: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "How long the first member of a streams group waits for others before tasks are assigned.",
+            ge=0,
+        ),
+    ] = 3_000
+    streams_assignment_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The least time between two assignments of a streams group.", ge=0)
+    ] = 1_000
+    streams_task_offset_interval_ms: Annotated[
+        int,
+        prop(
+            INT, MEDIUM, "How often members of a streams group tell how far their tasks are restored.", ge=1
+        ),
+    ] = 60_000
+    streams_num_warmup_replicas: Annotated[
+        int, prop(INT, MEDIUM, "How many tasks of a streams group are warmed up at once at most.", ge=0)
+    ] = 2
+    streams_rack_aware_assignment_tags: Annotated[
+        tuple[str, ...],
+        prop(ConfigType.LIST, MEDIUM, "The client tags over whose values the standbys of a task are spread."),
+    ] = ()
+    streams_acceptable_recovery_lag: Annotated[
+        int,
+        prop(ConfigType.LONG, MEDIUM, "How many offsets a task may be behind to count as caught up.", ge=0),
+    ] = 10_000
 
 
 GROUP_CONFIG_KEYS = config_keys(GroupConfig)
@@ -123,11 +161,29 @@ _BOUNDED = (
     "share.delivery.count.limit",
     "share.partition.max.record.locks",
     "share.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.assignment.interval.ms",
 )
 """Those that a broker has a default, a least and a highest value for, in the order in which Kafka checks:
 ``group.K.NAME``, ``group.K.min.NAME`` and ``group.K.max.NAME`` for K.NAME."""
 
-_OF_BROKER = (*_BOUNDED, "consumer.assignor.offload.enable", "share.assignor.offload.enable")
+_MOST = {
+    "streams.num.standby.replicas": "group.streams.max.standby.replicas",
+    "streams.num.warmup.replicas": "group.streams.max.warmup.replicas",
+}
+_LEAST = {"streams.task.offset.interval.ms": "group.streams.min.task.offset.interval.ms"}
+"""Those that a broker has a default and one bound for."""
+_OF_BROKER = (
+    *_BOUNDED,
+    "consumer.assignor.offload.enable",
+    "share.assignor.offload.enable",
+    *_MOST,
+    *_LEAST,
+    "streams.initial.rebalance.delay.ms",
+    "streams.rack.aware.assignment.tags",
+    "streams.acceptable.recovery.lag",
+)
 """Those that a broker has a default for."""
 
 GroupBounds = Any
@@ -166,11 +222,12 @@ def within_bounds(
     now. A session that is no longer than the heartbeat interval holds, and is said, too."""
     held: dict[str, int] = {}
     said = []
-    for name in _BOUNDED:
+    for name in (*_BOUNDED, *_LEAST, *_MOST):
         if name not in overrides:
             continue
         value = getattr(config, name.replace(".", "_"))
-        nearest = min(max(value, _of_broker(bounds, name, "min_")), _of_broker(bounds, name, "max_"))
+        low, high = _allowed(bounds, name)
+        nearest = min(max(value, low), high)
         if nearest != value:
             held[name.replace(".", "_")] = nearest
             said.append(f"{name} is {value}, of which this broker allows {nearest}: that is what holds")
@@ -180,6 +237,15 @@ def within_bounds(
         if session_ms <= heartbeat_ms and any(name in overrides for name in names):
             said.append(f"{names[0]} ({session_ms}) is not greater than {names[1]} ({heartbeat_ms})")
     return config, said
+
+
+def _allowed(bounds: GroupBounds, name: str) -> tuple[int, int]:
+    """The least and the greatest value that the broker allows; where it has no such bound, of an integer."""
+    if name in _LEAST:
+        return getattr(bounds, _LEAST[name].replace(".", "_")), INT_MAX
+    if name in _MOST:
+        return 0, getattr(bounds, _MOST[name].replace(".", "_"))
+    return _of_broker(bounds, name, "min_"), _of_broker(bounds, name, "max_")
 
 
 BY_DURATION = "by_duration:"
@@ -236,6 +302,13 @@ def _check_bounds(bounds: GroupBounds, config: GroupConfig, overrides: Container
             raise ConfigError(f"{name} must be greater than or equal to group.{kind}.min.{rest} ({low})")
         if value > high:
             raise ConfigError(f"{name} must be less than or equal to group.{kind}.max.{rest} ({high})")
+    for bound_names, is_least in ((_LEAST, True), (_MOST, False)):
+        for name, bound_name in bound_names.items():
+            value = getattr(config, name.replace(".", "_"))
+            bound = getattr(bounds, bound_name.replace(".", "_"))
+            if name in overrides and (value < bound if is_least else value > bound):
+                than = "greater" if is_least else "less"
+                raise ConfigError(f"{name} must be {than} than or equal to {bound_name} ({bound})")
     for kind, session_ms, heartbeat_ms in _sessions(config):
         if session_ms <= heartbeat_ms:
             raise ConfigError(f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms")
@@ -246,4 +319,5 @@ def _sessions(config: GroupConfig) -> tuple[tuple[str, int, int], ...]:
     return (
         ("consumer", config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms),
         ("share", config.share_session_timeout_ms, config.share_heartbeat_interval_ms),
+        ("streams", config.streams_session_timeout_ms, config.streams_heartbeat_interval_ms),
     )

@@ -120,6 +120,10 @@ TREATMENTS: Final = (
         ),
     ),
     Treatment(
+        "Assignments of streams groups are worked out at once.",
+        ("group.streams.assignor.offload.enable",),
+    ),
+    Treatment(
         "Metrics are scraped from /metrics (http.port).",
         (
             "kafka.metrics.polling.interval.secs",
@@ -176,7 +180,6 @@ TREATMENTS: Final = (
         "There are no dead letter queues yet.",
         ("errors.deadletterqueue.",),
     ),
-    Treatment("There are no streams groups yet.", ("group.streams.",)),
     Treatment(
         _TIERED,
         ("follower.fetch.last.tiered.offset.enable", "log.remote.", "remote."),

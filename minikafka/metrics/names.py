@@ -658,6 +658,12 @@ SHARE_GROUP_COUNT = gauge(
     "state",
     mbean="kafka.server:type=group-coordinator-metrics,name=share-group-count,state=…",
 )
+STREAMS_GROUP_COUNT = gauge(
+    "kafka_server_group_coordinator_metrics_streams_group_count",
+    "Streams groups by state: empty, not_ready, assigning, reconciling, stable, dead.",
+    "state",
+    mbean="kafka.server:type=group-coordinator-metrics,name=streams-group-count,state=…",
+)
 COORDINATOR_PARTITIONS = gauge(
     "kafka_server_group_coordinator_metrics_num_partitions",
     "Partitions of __consumer_offsets that are coordinated here, by state: loading, active, failed.",
@@ -678,6 +684,7 @@ GROUP_ACTIVITY = {
         ("group_completed_rebalance", "Rebalances of classic groups since the broker started."),
         ("consumer_group_rebalance", "New epochs of KIP-848 groups since the broker started."),
         ("share_group_rebalance", "New epochs of share groups since the broker started."),
+        ("streams_group_rebalance", "New epochs of streams groups since the broker started."),
     )
 }
 """Gauges that only grow: so are Kafka's in JMX."""
@@ -721,6 +728,7 @@ GROUP_SERIES = (
     CONSUMER_GROUP_COUNT,
     OFFSET_COUNT,
     SHARE_GROUP_COUNT,
+    STREAMS_GROUP_COUNT,
     COORDINATOR_PARTITIONS,
     *GROUPS_LOAD_TIMES.values(),
     *GROUP_ACTIVITY.values(),

@@ -52,6 +52,7 @@ from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.server.share.hosted_share_partition import ShareCounts, ShareParts
 from minikafka.server.share.manager import SharePartitionManager
+from minikafka.server.topics.internal_topics import InternalTopics
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import (
     StoredTopic,
@@ -190,6 +191,7 @@ def make_services(
         replica_manager=replicas,
         metadata=metadata,
         topics=topics,
+        internal_topics=InternalTopics(topics, supervisor=supervisor, clock=clock),
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         transaction_verification=coordinators.verification,

@@ -46,6 +46,7 @@ from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
 from minikafka.server.share.manager import SharePartitionManager
+from minikafka.server.topics.internal_topics import InternalTopics
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
@@ -87,6 +88,8 @@ class Services(msgspec.Struct, kw_only=True):
     replica_manager: ReplicaManager
     metadata: MetadataCache
     topics: TopicService
+    internal_topics: InternalTopics
+    """Those of streams applications."""
     groups: GroupService
     transactions: TransactionService
     transaction_verification: TransactionVerification

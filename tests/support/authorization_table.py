@@ -276,6 +276,40 @@ _SHARE = {
     "rack_id": None,
     "subscribed_topic_names": None,
 }
+STREAMS_GROUP = "streams-group"
+_STREAMS = {
+    "group_id": STREAMS_GROUP,
+    "member_id": "member",
+    "member_epoch": 1,
+    "endpoint_information_epoch": -1,
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout": 1_000,
+    "topology": None,
+    "active_tasks": None,
+    "standby_tasks": None,
+    "warmup_tasks": None,
+    "process_id": None,
+    "user_endpoint": None,
+    "client_tags": None,
+    "task_offsets": None,
+    "task_end_offsets": None,
+    "shutdown_application": False,
+}
+_TOPOLOGY = {
+    "epoch": 0,
+    "subtopologies": [
+        {
+            "subtopology_id": "0",
+            "source_topics": [TOPIC],
+            "source_topic_regex": [],
+            "state_changelog_topics": [],
+            "repartition_sink_topics": [],
+            "repartition_source_topics": [],
+            "copartition_groups": [],
+        }
+    ],
+}
 _OFFSET_DELETE = {"group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [{"partition_index": 1}]}]}
 _ADD_PARTITIONS = {
     "v3_and_below_transactional_id": TRANSACTIONAL_ID,
@@ -1029,6 +1063,32 @@ RULES: Final = (
         _NO_GROUP,
         "groups[].error_code",
         {"group_ids": [SHARE_GROUP], "include_authorized_operations": False},
+    ),
+    Rule(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        (on_group(_READ, STREAMS_GROUP),),
+        _NO_GROUP,
+        "error_code",
+        _STREAMS,
+    ),
+    Rule(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        (on_topic(_DESCRIBE),),
+        _NO_TOPIC,
+        "error_code",
+        _STREAMS | {"topology": _TOPOLOGY},
+        given=(on_group(_READ, STREAMS_GROUP),),
+    ),
+    Rule(
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        (on_group(_DESCRIBE, STREAMS_GROUP),),
+        _NO_GROUP,
+        "groups[].error_code",
+        {
+            "group_ids": [STREAMS_GROUP],
+            "include_authorized_operations": False,
+            "include_topology_description": False,
+        },
     ),
     Rule(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,

@@ -146,7 +146,8 @@ def _json_of(fields: tuple[Field, ...], body: Any) -> dict[str, Any]:
         if not hasattr(body, field.name):
             continue
         value = getattr(body, field.name)
-        if field.tag is None or value != field.default:
+        # A tagged array that is not there is read as an empty one.
+        if field.tag is None or value not in (field.default, ()):
             first, *others = field.name.split("_")
             name = first + "".join(map(str.capitalize, others))
             shown[name] = (

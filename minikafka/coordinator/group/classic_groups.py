@@ -738,7 +738,7 @@ class ClassicGroups:
                 return session_expired(group, operation.member_id, self._rebalancer, now_ms)
             case OperationKind.NEW_MEMBER:
                 return new_member_expired(group, operation.member_id, self._rebalancer, now_ms)
-            case OperationKind.REVOCATION:
+            case OperationKind.REVOCATION | OperationKind.FIRST_ASSIGNMENT:
                 return []
             case _:
                 assert_never(operation.kind)

@@ -67,6 +67,35 @@ class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class StreamsGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for one streams group (KIP-1071): dynamic configs of the group, else the broker's."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 0
+    initial_rebalance_delay_ms: int = 3_000
+    num_standby_replicas: int = 0
+    num_warmup_replicas: int = 2
+    task_offset_interval_ms: int = 60_000
+    acceptable_recovery_lag: int = 10_000
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: GroupConfig) -> Self:
+        """What a group's configuration comes to."""
+        return cls(
+            session_timeout_ms=config.streams_session_timeout_ms,
+            heartbeat_interval_ms=config.streams_heartbeat_interval_ms,
+            assignment_interval_ms=config.streams_assignment_interval_ms,
+            initial_rebalance_delay_ms=config.streams_initial_rebalance_delay_ms,
+            num_standby_replicas=config.streams_num_standby_replicas,
+            num_warmup_replicas=config.streams_num_warmup_replicas,
+            task_offset_interval_ms=config.streams_task_offset_interval_ms,
+            acceptable_recovery_lag=config.streams_acceptable_recovery_lag,
+            rack_aware_assignment_tags=config.streams_rack_aware_assignment_tags,
+        )
+
+
 class GroupSettings(Protocol):
     """Read again at each use: some change while the broker runs."""
 
@@ -82,12 +111,15 @@ class GroupSettings(Protocol):
     group_consumer_migration_policy: MigrationPolicy
     group_share_max_size: int
     group_share_initialize_retry_interval_ms: int
+    group_streams_max_size: int
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings: ...
 
     def share_group(self, group_id: str) -> ShareGroupSettings: ...
+
+    def streams_group(self, group_id: str) -> StreamsGroupSettings: ...
 
 
 class TopicInfo(NamedTuple):
@@ -121,6 +153,7 @@ class GroupCounts:
         "offset_deletions",
         "offset_expirations",
         "share_group_rebalances",
+        "streams_group_rebalances",
     )
 
     def __init__(self) -> None:
@@ -136,6 +169,8 @@ class GroupCounts:
 
         self.share_group_rebalances = 0
         """The same of share groups."""
+        self.streams_group_rebalances = 0
+        """The same of streams groups."""
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)

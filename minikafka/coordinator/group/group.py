@@ -15,7 +15,7 @@ says what is the matter: the coordinator takes no more members. What was loaded 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sized
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from minikafka.coordinator.group.environment import GroupSettings
 from minikafka.coordinator.group.messages import Effects, ListedGroup
@@ -136,6 +136,15 @@ class Group(Protocol):
 
     def tombstones(self) -> list[GroupRecord]:
         """What removes the group itself, without its offsets, from the log."""
+        ...
+
+
+@runtime_checkable
+class FencesOldCommits(Protocol):
+    """A group whose members may commit with an older epoch, for what they have had since then."""
+
+    def check_committed(self, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]) -> None:
+        """Beside ``check_offset_commit``. ``partitions``: topic and number. Raises STALE_MEMBER_EPOCH."""
         ...
 
 

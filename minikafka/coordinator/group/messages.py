@@ -28,7 +28,14 @@ from minikafka.coordinator.effects import Ticket as Ticket
 from minikafka.coordinator.effects import coordinator_error as coordinator_error
 from minikafka.coordinator.share.messages import InitializeShareState, SharePartitionError, TopicIdPartition
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.group_records import GroupRecord, TopicPartitions
+from minikafka.protocol.internal.group_records import (
+    GroupRecord,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupTopologyValue,
+    StreamsTopicInfo,
+    TaskIds,
+    TopicPartitions,
+)
 from minikafka.types import TopicPartition
 
 NO_GENERATION = -1
@@ -226,7 +233,7 @@ class DescribedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
-    """``group_type`` is "classic", "consumer" or "share"; ``state`` as Kafka spells it."""
+    """``group_type`` is "classic", "consumer", "share" or "streams"; ``state`` as Kafka spells it."""
 
     group_id: str
     protocol_type: str
@@ -355,6 +362,104 @@ class DeleteShareGroupOffsetsResult(msgspec.Struct, frozen=True):
     topics: Mapping[str, KafkaError | None]
 
 
+class StreamsTask(NamedTuple):
+    """A task, and how far its changelogs are, or where they end."""
+
+    subtopology_id: str
+    partition: int
+    offset: int
+
+
+class StreamsGroupHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """None: not changed since the last heartbeat (KIP-1071). ``rebalance_timeout_ms`` -1 likewise."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
+    endpoint_information_epoch: int = -1
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topology: StreamsGroupTopologyValue | None = None
+    active_tasks: TaskIds | None = None
+    standby_tasks: TaskIds | None = None
+    warmup_tasks: TaskIds | None = None
+    process_id: str | None = None
+    user_endpoint: tuple[str, int] | None = None
+    client_tags: tuple[tuple[str, str], ...] | None = None
+    task_offsets: tuple[StreamsTask, ...] | None = None
+    task_end_offsets: tuple[StreamsTask, ...] | None = None
+    shutdown_application: bool = False
+    client_id: str
+    client_host: str
+    version: int
+    """Of the API: since 1 a member is told which of its client tags are missing."""
+
+
+class StreamsStatus(msgspec.Struct, frozen=True):
+    """What keeps a streams application from working, as a heartbeat tells it."""
+
+    code: int
+    detail: str
+
+
+class EndpointPartitions(msgspec.Struct, frozen=True):
+    """Of which partitions of which topics a process answers interactive queries, and where."""
+
+    endpoint: tuple[str, int]
+    active: tuple[tuple[str, tuple[int, ...]], ...]
+    standby: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class MemberTasks(msgspec.Struct, frozen=True):
+    """By subtopology."""
+
+    active: TaskIds
+    standby: TaskIds
+    warmup: TaskIds
+
+
+class StreamsGroupHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    task_offset_interval_ms: int = 0
+    acceptable_recovery_lag: int = 0
+    status: tuple[StreamsStatus, ...] = ()
+    tasks: MemberTasks | None = None
+    """None: as they were."""
+    endpoint_information_epoch: int = 0
+    partitions_by_user_endpoint: tuple[EndpointPartitions, ...] | None = None
+    """None: as they were."""
+    internal_topics: tuple[StreamsTopicInfo, ...] = ()
+    """Those that the application needs and that are not there, with the partitions that they shall have."""
+
+
+class DescribedStreamsMember(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    member_epoch: int
+    metadata: StreamsGroupMemberMetadataValue
+    task_offsets: tuple[StreamsTask, ...]
+    task_end_offsets: tuple[StreamsTask, ...]
+    assignment: MemberTasks
+    target_assignment: MemberTasks
+
+
+class DescribedStreamsGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """For StreamsGroupDescribe. The topology has the partitions that its topics have, when all are there."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str | None = None
+    topology: StreamsGroupTopologyValue | None = None
+    members: tuple[DescribedStreamsMember, ...] = ()
+
+
 class InitializeShareStates(NamedTuple):
     """Have the share coordinator keep state of partitions; ``done`` hears what became of each, as a call of
     the shard."""
@@ -399,7 +504,10 @@ class OperationKind(Enum):
     SESSION = "session"
     """A member must be heard of."""
     REVOCATION = "revocation"
-    """A member of a KIP-848 group must give partitions back within its rebalance timeout."""
+    """A member of a KIP-848 group must give partitions back within its rebalance timeout; one of a streams
+    group tasks."""
+    FIRST_ASSIGNMENT = "first-assignment"
+    """The first members of a streams group wait for others; ``member_id`` is empty."""
 
 
 class GroupOperation(NamedTuple):

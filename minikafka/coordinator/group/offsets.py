@@ -34,7 +34,7 @@ import msgspec
 from minikafka.config.definition import LONG_MAX
 from minikafka.coordinator.effects import BatchOfTransaction
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings
-from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.group import FencesOldCommits, Group
 from minikafka.coordinator.group.messages import (
     Answer,
     Append,
@@ -522,6 +522,9 @@ class GroupOffsets:
                 generation_or_member_epoch=request.generation_or_member_epoch,
                 version=request.version,
             )
+            if isinstance(group, FencesOldCommits):
+                committed = ((each.topic, each.partition) for each in request.offsets)
+                group.check_committed(request.member_id, request.generation_or_member_epoch, committed)
             return list(group.heard_of(request.member_id))
         if request.generation_or_member_epoch < 0:
             return []  # it becomes a simple group when its first offset is written
@@ -563,6 +566,9 @@ class GroupOffsets:
                 version=request.version,
                 is_transactional=True,
             )
+            if isinstance(group, FencesOldCommits):
+                committed = ((each.topic, each.partition) for each in request.offsets)
+                group.check_committed(request.member_id, request.generation, committed)
         except KafkaError as error:
             if (
                 error.code is ErrorCode.STALE_MEMBER_EPOCH

@@ -5,8 +5,9 @@ Kafka: ``GroupCoordinatorShard``. A shard lives while this broker leads the part
 Everything here is synchronous and knows no clock and no I/O; see ``effects`` for how the work is carried out.
 
 A group belongs to one of two protocols, and may change: a heartbeat of KIP-848 upgrades a classic group, the
-last such member's leaving downgrades it (``consumer_groups``). A classic request to a KIP-848
-group is served there. A share group (KIP-932) stays one.
+last such member's leaving downgrades it (``consumer_groups``). A classic request to a KIP-848 group is served
+there. A share group (KIP-932) stays one. A streams group (KIP-1071) and a classic one take each other's place
+when they have no members.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from minikafka.coordinator.group.messages import (
     DescribedConsumerGroup,
     DescribedGroup,
     DescribedShareGroup,
+    DescribedStreamsGroup,
     Effects,
     EndTransaction,
     GroupOperation,
@@ -39,6 +41,7 @@ from minikafka.coordinator.group.messages import (
     OffsetFetchGroup,
     OffsetFetchResult,
     ShareGroupHeartbeat,
+    StreamsGroupHeartbeat,
     SyncGroup,
     Ticket,
     TxnOffsetCommit,
@@ -46,6 +49,7 @@ from minikafka.coordinator.group.messages import (
 )
 from minikafka.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from minikafka.coordinator.group.share_groups import ShareGroups
+from minikafka.coordinator.group.streams.streams_groups import StreamsGroups
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupMetadataKey,
@@ -60,6 +64,12 @@ from minikafka.protocol.internal.group_records import (
     ShareGroupStatePartitionMetadataKey,
     ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMetadataKey,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTopologyKey,
 )
 from minikafka.types import TopicPartition
 
@@ -123,6 +133,9 @@ class GroupShard:
         )
         self._consumer = ConsumerGroups(updater)
         self._share = ShareGroups(self._groups, settings=settings, topics=topics, counts=counts)
+        self._streams = StreamsGroups(
+            self._groups, classic=self._classic, settings=settings, topics=topics, counts=counts
+        )
         self._offsets = GroupOffsets(
             self._groups, settings=settings, make_simple=self._classic.make_simple, counts=counts
         )
@@ -136,6 +149,8 @@ class GroupShard:
         """Answered with a JoinGroupResult. Raises KafkaError, as all of these: the answer is an error."""
         if self._consumer.owns(request.group_id):
             return self._consumer.classic_join(request, ticket, now_ms)
+        if self._streams.is_empty(request.group_id):
+            return self._streams.join_after_end(request, ticket)
         return self._classic.join(request, ticket, now_ms)
 
     def sync_group(self, request: SyncGroup, ticket: Ticket, now_ms: int) -> Effects:
@@ -190,6 +205,15 @@ class GroupShard:
     ) -> Effects:
         """Answered with a DeleteShareGroupOffsetsResult."""
         return self._share.delete_offsets(group_id, topics, ticket, now_ms)
+
+    # KIP-1071
+
+    def streams_group_heartbeat(self, request: StreamsGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a StreamsGroupHeartbeatResult."""
+        return self._streams.heartbeat(request, ticket, now_ms)
+
+    def describe_streams_group(self, group_id: str) -> DescribedStreamsGroup:
+        return self._streams.describe(group_id)
 
     # Offsets
 
@@ -276,6 +300,8 @@ class GroupShard:
             return self._consumer.expired(operation, now_ms)
         if self._share.owns(operation.group_id):
             return self._share.expired(operation, now_ms)
+        if self._streams.owns(operation.group_id):
+            return self._streams.expired(operation, now_ms)
         return self._classic.expired(operation, now_ms)
 
     def clean_up(self, now_ms: int) -> Effects:
@@ -312,6 +338,15 @@ class GroupShard:
                 | ShareGroupStatePartitionMetadataKey()
             ):
                 self._share.replay(record, now_ms)
+            case (
+                StreamsGroupMetadataKey()
+                | StreamsGroupMemberMetadataKey()
+                | StreamsGroupTargetAssignmentMetadataKey()
+                | StreamsGroupTargetAssignmentMemberKey()
+                | StreamsGroupCurrentMemberAssignmentKey()
+                | StreamsGroupTopologyKey()
+            ):
+                self._streams.replay(record, now_ms)
             case _:
                 self._consumer.replay(record, now_ms)
 
@@ -321,7 +356,8 @@ class GroupShard:
 
     def loaded(self, now_ms: int) -> Effects:
         """The log is replayed: begin."""
-        return self._classic.loaded(now_ms) + self._consumer.loaded(now_ms) + self._share.loaded(now_ms)
+        parts = (self._classic, self._consumer, self._share, self._streams)
+        return [effect for part in parts for effect in part.loaded(now_ms)]
 
     def waiting(self) -> list[Ticket]:
         """Who waits for an answer of this shard, which is being unloaded."""

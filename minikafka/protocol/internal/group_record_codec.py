@@ -44,6 +44,7 @@ import msgspec
 
 from minikafka.errors import PeerProtocolError
 from minikafka.protocol.internal import group_records as records
+from minikafka.protocol.internal import streams_record_bodies
 from minikafka.protocol.internal.group_records import (
     GroupRecord,
     Key,
@@ -136,6 +137,31 @@ _NAMED_PARTITIONS = (*_NAMED_TOPIC, Field("partitions", "int32", is_array=True))
 _CLASSIC_MEMBER_METADATA = (
     Field("session_timeout_ms", "int32"),
     Field("supported_protocols", (Field("name", "string"), Field("metadata", "bytes")), is_array=True),
+)
+_KEY_VALUE = (Field("key", "string"), Field("value", "string"))
+_TASK_IDS = (Field("subtopology_id", "string"), Field("partitions", "int32", is_array=True))
+_TASK_EPOCHS = (
+    *_TASK_IDS,
+    Field("assignment_epochs", "int32", is_array=True, nullable=True, default=None, tag=0),
+)
+_TOPIC_INFO = (
+    Field("name", "string"),
+    Field("partitions", "int32"),
+    Field("replication_factor", "int16"),
+    Field("topic_configs", _KEY_VALUE, is_array=True),
+)
+_COPARTITION_GROUP = tuple(
+    Field(name, "int16", is_array=True)
+    for name in ("source_topics", "source_topic_regex", "repartition_source_topics")
+)
+_SUBTOPOLOGY = (
+    Field("subtopology_id", "string"),
+    Field("source_topics", "string", is_array=True),
+    Field("source_topic_regex", "string", is_array=True),
+    Field("state_changelog_topics", _TOPIC_INFO, is_array=True),
+    Field("repartition_sink_topics", "string", is_array=True),
+    Field("repartition_source_topics", _TOPIC_INFO, is_array=True),
+    Field("copartition_groups", _COPARTITION_GROUP, is_array=True),
 )
 
 SCHEMAS: Final[dict[int, RecordSchema]] = {
@@ -245,6 +271,62 @@ SCHEMAS: Final[dict[int, RecordSchema]] = {
         "ConsumerGroupRegularExpression",
         (*_GROUP_ID, Field("regular_expression", "string")),
         (Field("topics", "string", is_array=True), Field("version", "int64"), Field("timestamp", "int64")),
+    ),
+    17: RecordSchema(
+        "StreamsGroupMetadata",
+        _GROUP_ID,
+        (
+            Field("epoch", "int32"),
+            Field("metadata_hash", "int64"),
+            Field("validated_topology_epoch", "int32", default=-1, tag=0),
+            Field("last_assignment_configs", _KEY_VALUE, is_array=True, nullable=True, default=None, tag=1),
+            Field("stored_description_topology_epoch", "int32", default=-1, tag=2),
+            Field("failed_description_topology_epoch", "int32", default=-1, tag=3),
+        ),
+    ),
+    19: RecordSchema(
+        "StreamsGroupMemberMetadata",
+        _MEMBER,
+        (
+            Field("instance_id", "string", nullable=True),
+            Field("rack_id", "string", nullable=True),
+            Field("client_id", "string"),
+            Field("client_host", "string"),
+            Field("rebalance_timeout_ms", "int32", default=-1),
+            Field("topology_epoch", "int32"),
+            Field("process_id", "string"),
+            Field("user_endpoint", (Field("host", "string"), Field("port", "uint16")), nullable=True),
+            Field("client_tags", _KEY_VALUE, is_array=True),
+        ),
+    ),
+    20: RecordSchema(
+        "StreamsGroupTargetAssignmentMetadata",
+        _GROUP_ID,
+        (Field("assignment_epoch", "int32"), Field("assignment_timestamp", "int64", default=0, tag=0)),
+    ),
+    21: RecordSchema(
+        "StreamsGroupTargetAssignmentMember",
+        _MEMBER,
+        tuple(Field(name, _TASK_IDS, is_array=True) for name in streams_record_bodies.TASK_FIELDS),
+    ),
+    22: RecordSchema(
+        "StreamsGroupCurrentMemberAssignment",
+        _MEMBER,
+        (
+            Field("member_epoch", "int32"),
+            Field("previous_member_epoch", "int32"),
+            Field("state", "int8"),
+            *(Field(name, _TASK_EPOCHS, is_array=True) for name in streams_record_bodies.TASK_FIELDS),
+            *(
+                Field(f"{name}_pending_revocation", _TASK_EPOCHS, is_array=True)
+                for name in streams_record_bodies.TASK_FIELDS
+            ),
+        ),
+    ),
+    23: RecordSchema(
+        "StreamsGroupTopology",
+        _GROUP_ID,
+        (Field("epoch", "int32"), Field("subtopologies", _SUBTOPOLOGY, is_array=True)),
     ),
 }
 """By record type. Type 0 is a committed offset as Kafka 0.8 wrote it."""
@@ -599,6 +681,51 @@ KINDS: Final = (
         lambda body: records.ConsumerGroupRegularExpressionValue(
             topics=body.topics, version=body.version, timestamp_ms=body.timestamp
         ),
+    ),
+    Kind(
+        17,
+        records.StreamsGroupMetadataKey,
+        _zero,
+        streams_record_bodies.group_body,
+        streams_record_bodies.group_value,
+    ),
+    Kind(
+        19,
+        records.StreamsGroupMemberMetadataKey,
+        _zero,
+        streams_record_bodies.member_body,
+        streams_record_bodies.member_value,
+    ),
+    Kind(
+        20,
+        records.StreamsGroupTargetAssignmentMetadataKey,
+        _zero,
+        lambda value: {
+            "assignment_epoch": value.assignment_epoch,
+            "assignment_timestamp": value.assignment_timestamp_ms,
+        },
+        lambda body: records.StreamsGroupTargetAssignmentMetadataValue(*body),
+    ),
+    Kind(
+        21,
+        records.StreamsGroupTargetAssignmentMemberKey,
+        _zero,
+        streams_record_bodies.target_body,
+        streams_record_bodies.target_value,
+    ),
+    Kind(
+        22,
+        records.StreamsGroupCurrentMemberAssignmentKey,
+        _zero,
+        streams_record_bodies.current_body,
+        streams_record_bodies.current_value,
+    ),
+    Kind(
+        23,
+        records.StreamsGroupTopologyKey,
+        _zero,
+        streams_record_bodies.topology_body,
+        streams_record_bodies.topology_value,
     ),
 )
 KIND_OF_KEY: Final = {kind.key: kind for kind in KINDS}

@@ -28,6 +28,15 @@ type   key                               since
 15     ShareGroupStatePartitionMetadata- which partitions have state with the share coordinator
        Key
 16     ConsumerGroupRegularExpressionKey what a regular expression resolved to
+17     StreamsGroupMetadataKey           the group epoch of a streams group (KIP-1071, to 23)
+19     StreamsGroupMemberMetadataKey     what a member is: where it runs, with which topology
+20     StreamsGroupTargetAssignment-     the epoch of the target assignment
+       MetadataKey
+21     StreamsGroupTargetAssignment-     which tasks a member shall have
+       MemberKey
+22     StreamsGroupCurrentMember-        which tasks a member has, and in which epoch
+       AssignmentKey
+23     StreamsGroupTopologyKey           the topology that the group was initialized with
 =====  ================================  =========================================
 """
 
@@ -39,6 +48,10 @@ import msgspec
 
 TopicPartitions = dict[UUID, frozenset[int]]
 """Partition numbers by topic id; no topic without partitions."""
+TaskIds = dict[str, frozenset[int]]
+"""Partition numbers by subtopology id; no subtopology without partitions."""
+TaskEpochs = dict[str, dict[int, int]]
+"""The same, and of each task the member epoch in which it was assigned."""
 
 
 class OffsetCommitKey(msgspec.Struct, frozen=True):
@@ -250,6 +263,117 @@ class ShareGroupStatePartitionMetadataValue(msgspec.Struct, frozen=True, kw_only
     deleting: dict[UUID, str] = {}
 
 
+class StreamsGroupMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class StreamsGroupMetadataValue(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: int
+    metadata_hash: int = 0
+    validated_topology_epoch: int = -1
+    """The topology whose topics are all there, as they must be; -1: not so."""
+    last_assignment_configs: tuple[tuple[str, str], ...] | None = None
+    """With which configuration tasks are assigned; a change makes another epoch."""
+    stored_description_topology_epoch: int = -1
+    failed_description_topology_epoch: int = -1
+    """Of a broker's plugin for topology descriptions (KIP-1331): none here, and kept as they were read."""
+
+
+class StreamsGroupMemberMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class StreamsGroupMemberMetadataValue(msgspec.Struct, frozen=True, kw_only=True):
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = -1
+    process_id: str = ""
+    """Of the application's process, which may have several members."""
+    user_endpoint: tuple[str, int] | None = None
+    """Host and port where the process answers interactive queries."""
+    client_tags: tuple[tuple[str, str], ...] = ()
+
+
+class StreamsGroupTargetAssignmentMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class StreamsGroupTargetAssignmentMetadataValue(msgspec.Struct, frozen=True):
+    assignment_epoch: int
+    assignment_timestamp_ms: int = 0
+    """When the assignment was worked out (KIP-1263); 0: not known."""
+
+
+class StreamsGroupTargetAssignmentMemberKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class StreamsGroupTargetAssignmentMemberValue(msgspec.Struct, frozen=True, kw_only=True):
+    active_tasks: TaskIds = {}
+    standby_tasks: TaskIds = {}
+    warmup_tasks: TaskIds = {}
+
+
+class StreamsGroupCurrentMemberAssignmentKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class StreamsGroupCurrentMemberAssignmentValue(msgspec.Struct, frozen=True, kw_only=True):
+    """``state`` is Kafka's ``streams.MemberState``: 1 stable, 2 unrevoked tasks, 3 unreleased tasks."""
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    active_tasks: TaskEpochs = {}
+    standby_tasks: TaskIds = {}
+    warmup_tasks: TaskIds = {}
+    active_tasks_pending_revocation: TaskEpochs = {}
+    standby_tasks_pending_revocation: TaskIds = {}
+    warmup_tasks_pending_revocation: TaskIds = {}
+
+
+class StreamsGroupTopologyKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class StreamsTopicInfo(msgspec.Struct, frozen=True):
+    """An internal topic; 0 partitions: to be derived, 0 replicas: the broker's default."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    topic_configs: tuple[tuple[str, str], ...] = ()
+
+
+class StreamsCopartitionGroup(msgspec.Struct, frozen=True):
+    """Indices into the lists of the subtopology of the same names."""
+
+    source_topics: tuple[int, ...] = ()
+    source_topic_regex: tuple[int, ...] = ()
+    repartition_source_topics: tuple[int, ...] = ()
+
+
+class StreamsSubtopology(msgspec.Struct, frozen=True, kw_only=True):
+    subtopology_id: str
+    source_topics: tuple[str, ...] = ()
+    source_topic_regex: tuple[str, ...] = ()
+    state_changelog_topics: tuple[StreamsTopicInfo, ...] = ()
+    repartition_sink_topics: tuple[str, ...] = ()
+    repartition_source_topics: tuple[StreamsTopicInfo, ...] = ()
+    copartition_groups: tuple[StreamsCopartitionGroup, ...] = ()
+
+
+class StreamsGroupTopologyValue(msgspec.Struct, frozen=True):
+    epoch: int
+    subtopologies: tuple[StreamsSubtopology, ...] = ()
+
+
 Key = (
     OffsetCommitKey
     | GroupMetadataKey
@@ -266,6 +390,12 @@ Key = (
     | ShareGroupTargetAssignmentMemberKey
     | ShareGroupCurrentMemberAssignmentKey
     | ShareGroupStatePartitionMetadataKey
+    | StreamsGroupMetadataKey
+    | StreamsGroupMemberMetadataKey
+    | StreamsGroupTargetAssignmentMetadataKey
+    | StreamsGroupTargetAssignmentMemberKey
+    | StreamsGroupCurrentMemberAssignmentKey
+    | StreamsGroupTopologyKey
 )
 Value = (
     OffsetCommitValue
@@ -283,6 +413,12 @@ Value = (
     | ShareGroupTargetAssignmentMemberValue
     | ShareGroupCurrentMemberAssignmentValue
     | ShareGroupStatePartitionMetadataValue
+    | StreamsGroupMetadataValue
+    | StreamsGroupMemberMetadataValue
+    | StreamsGroupTargetAssignmentMetadataValue
+    | StreamsGroupTargetAssignmentMemberValue
+    | StreamsGroupCurrentMemberAssignmentValue
+    | StreamsGroupTopologyValue
 )
 
 

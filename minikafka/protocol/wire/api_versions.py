@@ -198,6 +198,8 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 1),
     ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
     ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: VersionRange(0, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 1),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: VersionRange(0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
@@ -207,8 +209,6 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
 REFUSED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.ADD_RAFT_VOTER: VersionRange(0, 1),
     ApiKey.REMOVE_RAFT_VOTER: VersionRange(0, 0),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: VersionRange(0, 1),
-    ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 1),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: VersionRange(0, 0),
     ApiKey.UNREGISTER_CONTROLLER: VersionRange(0, 0),
 }

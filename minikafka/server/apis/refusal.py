@@ -55,7 +55,6 @@ _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: _groups,
     ApiKey.SHARE_GROUP_DESCRIBE: _groups,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _groups_with_topics,
-    ApiKey.STREAMS_GROUP_DESCRIBE: _groups,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _partitions,
     ApiKey.READ_SHARE_GROUP_STATE: _partitions,
     ApiKey.WRITE_SHARE_GROUP_STATE: _partitions,

@@ -721,7 +721,7 @@ class ConfigService:
 
     def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
         """What holds for one group: what is set for it, else the broker's."""
-        config = self._group_config(self._groups.overrides(group_id))
+        config = self.group_config(group_id)
         return ConsumerGroupSettings(
             session_timeout_ms=config.consumer_session_timeout_ms,
             heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
@@ -741,6 +741,10 @@ class ConfigService:
             made = _ShareGroup(self._broker_config, dict(overrides), settings)
             self._share_groups[group_id] = made
         return made.settings
+
+    def group_config(self, group_id: str) -> GroupConfig:
+        """All that holds for one group."""
+        return self._group_config(self._groups.overrides(group_id))
 
     def configured_groups(self) -> list[str]:
         """The ids of groups for which something is set; whether they exist is another matter."""

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings, TopicInfo
+from minikafka.coordinator.group.environment import (
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+    TopicInfo,
+)
 from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid
 from minikafka.metrics.names import GROUP_METRICS, SHARE_COORDINATOR_METRICS, TRANSACTION_METRICS
@@ -63,8 +68,9 @@ class BrokerGroupSettings:
         *,
         consumer_group: Callable[[str], ConsumerGroupSettings],
         share_group: Callable[[str], ShareGroupSettings],
+        streams_group: Callable[[str], StreamsGroupSettings],
     ) -> None:
-        """``consumer_group``, ``share_group``: what holds for one group."""
+        """``consumer_group``, ``share_group``, ``streams_group``: what holds for one group."""
         self.group_min_session_timeout_ms = config.group_min_session_timeout_ms
         self.group_max_session_timeout_ms = config.group_max_session_timeout_ms
         self.group_initial_rebalance_delay_ms = config.group_initial_rebalance_delay_ms
@@ -79,10 +85,12 @@ class BrokerGroupSettings:
         self.group_share_initialize_retry_interval_ms = max(
             config.group_share_initialize_retry_interval_ms, config.offsets_commit_timeout_ms
         )
+        self.group_streams_max_size = config.group_streams_max_size
         self.offset_metadata_max_bytes = config.offset_metadata_max_bytes
         self.offsets_retention_minutes = config.offsets_retention_minutes
         self._consumer_group = consumer_group
         self._share_group = share_group
+        self._streams_group = streams_group
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         """What is set for the group, else the broker's values."""
@@ -91,6 +99,10 @@ class BrokerGroupSettings:
     def share_group(self, group_id: str) -> ShareGroupSettings:
         """The same for a share group."""
         return self._share_group(group_id)
+
+    def streams_group(self, group_id: str) -> StreamsGroupSettings:
+        """The same for a streams group."""
+        return self._streams_group(group_id)
 
 
 class CachedTopics:
@@ -191,6 +203,7 @@ def _group_service(configs: ConfigService, parts: CoordinatorParts) -> GroupServ
         config,
         consumer_group=configs.consumer_group_settings,
         share_group=configs.share_group_settings,
+        streams_group=lambda group_id: StreamsGroupSettings.of(configs.group_config(group_id)),
     )
     image = CachedTopics(parts.replicas.metadata)
     return GroupService(

@@ -391,6 +391,15 @@ LABEL_BYTES_MAX = 512 * 1024
 
 _CONSUMER_STATES = ("empty", "assigning", "reconciling", "stable", "dead")
 _SHARE_STATES = ("empty", "stable", "dead")
+_STREAMS_STATES = {
+    "empty": "empty",
+    "notready": "not_ready",
+    "assigning": "assigning",
+    "reconciling": "reconciling",
+    "stable": "stable",
+    "dead": "dead",
+}
+"""As a group's state is spelt, in small letters, and as Kafka's metric spells it."""
 
 
 class CommittedRow(NamedTuple):
@@ -482,12 +491,14 @@ class GroupFigures:
             yield Sample(series, states["classic", state.lower()])
         for state in names.GROUPS_BY_STATE:
             yield Sample(names.CLASSIC_GROUP_COUNT, states["classic", state.lower()], (state,))
-        for protocol in ("classic", "consumer", "share"):
+        for protocol in ("classic", "consumer", "share", "streams"):
             yield Sample(names.GROUP_COUNT, protocols[protocol], (protocol,))
         for state in _CONSUMER_STATES:
             yield Sample(names.CONSUMER_GROUP_COUNT, states["consumer", state], (state,))
         for state in _SHARE_STATES:
             yield Sample(names.SHARE_GROUP_COUNT, states["share", state], (state,))
+        for state, told in _STREAMS_STATES.items():
+            yield Sample(names.STREAMS_GROUP_COUNT, states["streams", state], (told,))
         shards: list[HostedShard[GroupShard]] = services.groups.hosted_shards()
         for shard_state in _SHARD_STATES:
             count = sum(shard.state is shard_state for shard in shards)
@@ -504,6 +515,7 @@ class GroupFigures:
             ("group_completed_rebalance", counts.completed_rebalances),
             ("consumer_group_rebalance", counts.consumer_group_rebalances),
             ("share_group_rebalance", counts.share_group_rebalances),
+            ("streams_group_rebalance", counts.streams_group_rebalances),
         ):
             yield Sample(names.GROUP_ACTIVITY[name], done)
 

@@ -4,7 +4,8 @@ Kafka: ``BrokerFeatures``, ``Feature``, ``TransactionVersion``, ``GroupVersion``
 ``EligibleLeaderReplicasVersion``, ``FinalizedFeatures``; KIP-584, KIP-1022. A broker supports each feature in
 a range of levels, and the cluster has agreed on one of them (its finalized level). UpdateFeatures moves it
 (``server.apis.cluster``), ``server.cluster.finalized_features`` keeps it in the store and hears of changes,
-and ApiVersions tells clients. A new cluster has the levels of a new cluster of Kafka 4.4:
+and ApiVersions tells clients. A new cluster has the levels of a new cluster of Kafka 4.4, but
+``share.version`` 1: level 2 has dead letter queues (KIP-1191), which are not here.
 
 | feature | levels | what they bring |
 |---|---|---|
@@ -12,7 +13,8 @@ and ApiVersions tells clients. A new cluster has the levels of a new cluster of 
 | ``group.version`` | 0 to 1 | 1: the consumer protocol of groups (KIP-848) |
 | ``kraft.version`` | 1 | nothing here: Kafka's tools take the levels of a release as a whole |
 | ``metadata.version`` | 33 | nothing here: that of 4.4, by which Kafka's tools know the release |
-| ``share.version`` | 0 to 2 | 1: share groups (KIP-932); 2: their dead letter queues (KIP-1191) |
+| ``share.version`` | 0 to 1 | 1: share groups (KIP-932) |
+| ``streams.version`` | 0 to 1 | 1: streams groups (KIP-1071) |
 | ``transaction.version`` | 0 to 2 | 1: records of newer format; 2: the second protocol (KIP-890) |
 
 Level 0 is that of a feature that is not there: its APIs are answered with UNSUPPORTED_VERSION. A producer
@@ -33,11 +35,13 @@ from minikafka.protocol.wire.releases import (
     GROUP_VERSION,
     METADATA_VERSION,
     SHARE_GROUP_APIS,
+    STREAMS_GROUP_APIS,
     TRANSACTION_VERSION,
 )
 
 KRAFT_VERSION: Final = "kraft.version"
 SHARE_VERSION: Final = "share.version"
+STREAMS_VERSION: Final = "streams.version"
 
 NO_LEVEL: Final = 0
 """Of a feature that is switched off, or that the cluster does not have."""
@@ -59,7 +63,8 @@ FEATURES: Final[Mapping[str, SupportedLevels]] = {
     GROUP_VERSION: SupportedLevels(0, 1, 1),
     KRAFT_VERSION: SupportedLevels(1, 1, 1),
     METADATA_VERSION: SupportedLevels(33, 33, 33),
-    SHARE_VERSION: SupportedLevels(0, 2, 2),
+    SHARE_VERSION: SupportedLevels(0, 1, 1),
+    STREAMS_VERSION: SupportedLevels(0, 1, 1),
     TRANSACTION_VERSION: SupportedLevels(0, 2, 2),
 }
 """In alphabetical order."""
@@ -71,6 +76,7 @@ APIS: Final[Mapping[ApiKey, str]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: GROUP_VERSION,
     ApiKey.CONSUMER_GROUP_DESCRIBE: GROUP_VERSION,
     **dict.fromkeys(SHARE_GROUP_APIS, SHARE_VERSION),
+    **dict.fromkeys(STREAMS_GROUP_APIS, STREAMS_VERSION),
 }
 """Which feature an API belongs to; those of a feature that is switched off are refused."""
 

@@ -40,6 +40,24 @@ BOUNDS = SimpleNamespace(
         }.items()
         for which, value in zip(("", "min_", "max_"), values, strict=True)
     },
+    **{
+        f"group_streams_{which}{name}": value
+        for name, values in {
+            "session_timeout_ms": (46_000, 45_000, 60_000),
+            "heartbeat_interval_ms": (6_000, 5_000, 15_000),
+            "assignment_interval_ms": (900, 100, 15_000),
+        }.items()
+        for which, value in zip(("", "min_", "max_"), values, strict=True)
+    },
+    group_streams_num_standby_replicas=1,
+    group_streams_max_standby_replicas=2,
+    group_streams_num_warmup_replicas=3,
+    group_streams_max_warmup_replicas=20,
+    group_streams_task_offset_interval_ms=50_000,
+    group_streams_min_task_offset_interval_ms=15_000,
+    group_streams_initial_rebalance_delay_ms=2_000,
+    group_streams_rack_aware_assignment_tags=("zone",),
+    group_streams_acceptable_recovery_lag=9_000,
 )
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
@@ -89,6 +107,15 @@ def test_what_is_not_set_is_the_brokers() -> None:
         share_delivery_count_limit=6,
         share_partition_max_record_locks=1_000,
         share_assignor_offload_enable=False,
+        streams_session_timeout_ms=46_000,
+        streams_heartbeat_interval_ms=6_000,
+        streams_assignment_interval_ms=900,
+        streams_num_standby_replicas=1,
+        streams_num_warmup_replicas=3,
+        streams_task_offset_interval_ms=50_000,
+        streams_initial_rebalance_delay_ms=2_000,
+        streams_rack_aware_assignment_tags=("zone",),
+        streams_acceptable_recovery_lag=9_000,
     )
     assert group_config(BOUNDS, {}).consumer_session_timeout_ms == 30_000
     assert [name for name in GROUP_CONFIG_KEYS if name.startswith("consumer.")] == [
@@ -116,7 +143,23 @@ def test_where_a_share_group_begins(text: str, strategy: str, duration_ms: int) 
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        ({"streams.session.timeout.ms": "1"}, "Unknown group config name: streams.session.timeout.ms"),
+        ({"streams.session.timeout": "1"}, "Unknown group config name: streams.session.timeout"),
+        (
+            {"streams.session.timeout.ms": "1"},
+            "greater than or equal to group.streams.min.session.timeout.ms",
+        ),
+        (
+            {"streams.num.standby.replicas": "3"},
+            "must be less than or equal to group.streams.max.standby.replicas (2)",
+        ),
+        (
+            {"streams.num.warmup.replicas": "21"},
+            "less than or equal to group.streams.max.warmup.replicas (20)",
+        ),
+        (
+            {"streams.task.offset.interval.ms": "14999"},
+            "greater than or equal to group.streams.min.task.offset.interval.ms (15000)",
+        ),
         ({"share.session.timeout.ms": "1"}, "greater than or equal to group.share.min.session.timeout.ms"),
         (
             {"share.delivery.count.limit": "2"},

@@ -30,7 +30,10 @@ Different from Kafka: refusals are results with an error, as in ``classic_groups
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from minikafka.coordinator.group.classic_group import ClassicGroup, check_session_timeout, new_member_id
+from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import (
     LEAVE_STATIC_EPOCH,
     PROTOCOL_TYPE,
@@ -92,24 +95,32 @@ from minikafka.protocol.internal.group_records import GroupRecord, TopicPartitio
 
 
 class JoinAfterEnd(Append):
-    """A KIP-848 group without members ends; then its id is free for a classic one."""
+    """A group of another kind, without members, ends; then its id is free for a classic one."""
 
-    __slots__ = ("_is_written", "_request", "_ticket", "_updater")
+    __slots__ = ("_classic", "_is_written", "_replay", "_request", "_ticket")
 
     def __init__(
-        self, group: ConsumerGroup, request: JoinGroup, ticket: Ticket, updater: GroupUpdater
+        self,
+        tombstones: Iterable[GroupRecord],
+        request: JoinGroup,
+        ticket: Ticket,
+        *,
+        replay: Callable[[GroupRecord, int], None],
+        classic: ClassicGroups,
     ) -> None:
-        super().__init__(group.tombstones())
+        """``replay`` takes in the end of the group, ``classic`` is where the request joins."""
+        super().__init__(tuple(tombstones))
         self._request = request
         self._ticket = ticket
-        self._updater = updater
+        self._replay = replay
+        self._classic = classic
         self._is_written = False
 
     def written(self, now_ms: int) -> Effects:
         self._is_written = True
         for record in self.records:
-            self._updater.replay(record, now_ms)
-        return self._updater.classic.join(self._request, self._ticket, now_ms)
+            self._replay(record, now_ms)
+        return self._classic.join(self._request, self._ticket, now_ms)
 
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if self._is_written:
@@ -126,7 +137,12 @@ class ClassicMembers:
     def join(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         group = self._group(request.group_id)
         if group.is_empty:
-            return [JoinAfterEnd(group, request, ticket, self._updater)]
+            updater = self._updater
+            return [
+                JoinAfterEnd(
+                    group.tombstones(), request, ticket, replay=updater.replay, classic=updater.classic
+                )
+            ]
         member_id = request.member_id or new_member_id(request.client_id, self._updater.new_uuid())
         try:
             return self._join(group, request, member_id, ticket, now_ms)

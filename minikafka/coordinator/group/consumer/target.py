@@ -302,7 +302,9 @@ class Subscribed(Protocol):
     """A group whose epoch stands for the topics that it wants."""
 
     checked_version: int
-    metadata_hash: int
+
+    @property
+    def metadata_hash(self) -> int: ...
 
     def subscribed_topics(self) -> list[str]: ...
 

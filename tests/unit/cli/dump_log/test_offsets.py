@@ -1,6 +1,7 @@
 """``dump-log --offsets-decoder`` shows the records of ``__consumer_offsets`` as Kafka's tool does.
 
-The expected lines are those of ``DumpLogSegments --offsets-decoder`` of Kafka 4.1.0.
+The expected lines are those of ``DumpLogSegments --offsets-decoder`` of Kafka 4.1.0; of streams
+groups, those of the converters of 4.4.0.
 """
 
 from __future__ import annotations
@@ -110,6 +111,53 @@ SHOWN = {
         f'{{"version":"0","data":{{"initializingTopics":[{{{TOPIC_ID},"topicName":"top","partitions":[1]}}],'
         f'"initializedTopics":[{{{TOPIC_ID},"topicName":"top","partitions":[0]}}],'
         f'"deletingTopics":[{{{TOPIC_ID},"topicName":"old"}}]}}}}',
+    ),
+    "the epoch of a streams group": (
+        '{"type":"17","data":{"groupId":"grp"}}',
+        '{"version":"0","data":{"epoch":9,"metadataHash":-2,"validatedTopologyEpoch":3,"lastAssig'
+        'nmentConfigs":[{"key":"k","value":"v"}]}}',
+    ),
+    "the epoch of a streams group that has assigned nothing": (
+        '{"type":"17","data":{"groupId":"grp"}}',
+        '{"version":"0","data":{"epoch":9,"metadataHash":0}}',
+    ),
+    "a member of a streams group": (
+        '{"type":"19","data":{"groupId":"grp","memberId":"m1"}}',
+        '{"version":"0","data":{"instanceId":"i","rackId":null,"clientId":"c","clientHost":"/h","'
+        'rebalanceTimeoutMs":300,"topologyEpoch":3,"processId":"p","userEndpoint":{"host":"e","po'
+        'rt":40000},"clientTags":[{"key":"k","value":"v"}]}}',
+    ),
+    "a member of a streams group that answers no queries": (
+        '{"type":"19","data":{"groupId":"grp","memberId":"m1"}}',
+        '{"version":"0","data":{"instanceId":null,"rackId":"r","clientId":"c","clientHost":"/h","'
+        'rebalanceTimeoutMs":300,"topologyEpoch":3,"processId":"p","userEndpoint":null,"clientTag'
+        's":[]}}',
+    ),
+    "a target epoch of a streams group": (
+        '{"type":"20","data":{"groupId":"grp"}}',
+        '{"version":"0","data":{"assignmentEpoch":9,"assignmentTimestamp":1000}}',
+    ),
+    "a target of a streams group": (
+        '{"type":"21","data":{"groupId":"grp","memberId":"m1"}}',
+        '{"version":"0","data":{"activeTasks":[{"subtopologyId":"0","partitions":[0,1]}],"standby'
+        'Tasks":[],"warmupTasks":[{"subtopologyId":"1","partitions":[2]}]}}',
+    ),
+    "the tasks that a member has": (
+        '{"type":"22","data":{"groupId":"grp","memberId":"m1"}}',
+        '{"version":"0","data":{"memberEpoch":9,"previousMemberEpoch":8,"state":2,"activeTasks":['
+        '{"subtopologyId":"0","partitions":[0,1],"assignmentEpochs":[7,9]}],"standbyTasks":[{"sub'
+        'topologyId":"1","partitions":[2]}],"warmupTasks":[],"activeTasksPendingRevocation":[{"su'
+        'btopologyId":"0","partitions":[3],"assignmentEpochs":[6]}],"standbyTasksPendingRevocatio'
+        'n":[],"warmupTasksPendingRevocation":[]}}',
+    ),
+    "a topology": (
+        '{"type":"23","data":{"groupId":"grp"}}',
+        '{"version":"0","data":{"epoch":3,"subtopologies":[{"subtopologyId":"0","sourceTopics":["'
+        'in"],"sourceTopicRegex":["x.*"],"stateChangelogTopics":[{"name":"log","partitions":0,"re'
+        'plicationFactor":0,"topicConfigs":[]}],"repartitionSinkTopics":["out"],"repartitionSourc'
+        'eTopics":[{"name":"rep","partitions":4,"replicationFactor":3,"topicConfigs":[{"key":"k",'
+        '"value":"v"}]}],"copartitionGroups":[{"sourceTopics":[0],"sourceTopicRegex":[],"repartit'
+        'ionSourceTopics":[0]}]}]}}',
     ),
 }
 

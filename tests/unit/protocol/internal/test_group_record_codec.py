@@ -1,7 +1,8 @@
 """The records of ``__consumer_offsets`` have Kafka's bytes, and damaged ones are named, never believed.
 
 The golden bytes follow Kafka 4.1's schemas (``group-coordinator/src/main/resources/common/message``); those
-of the generated classes of 4.1.0 (``MessageUtil.toVersionPrefixedByteBuffer``) are the same.
+of the generated classes of 4.1.0 (``MessageUtil.toVersionPrefixedByteBuffer``) are the same. Those of streams
+groups are the bytes of 4.4.0's.
 """
 
 from __future__ import annotations
@@ -230,6 +231,112 @@ GOLDEN = {
         f"000f {GROUP}",
         f"0000 02 {ID_BYTES} 04 746f70 02 00000001 00 02 {ID_BYTES} 04 746f70 02 00000000 00 "
         f"02 {ID_BYTES} 04 6f6c64 00 00",
+    ),
+    "the epoch of a streams group": (
+        GroupRecord(
+            records.StreamsGroupMetadataKey("grp"),
+            records.StreamsGroupMetadataValue(
+                epoch=9,
+                metadata_hash=-2,
+                validated_topology_epoch=3,
+                last_assignment_configs=(("k", "v"),),
+            ),
+        ),
+        f"0011 {GROUP}",
+        "000000000009fffffffffffffffe02000400000003010602026b027600",
+    ),
+    "the epoch of a streams group that has assigned nothing": (
+        GroupRecord(records.StreamsGroupMetadataKey("grp"), records.StreamsGroupMetadataValue(epoch=9)),
+        f"0011 {GROUP}",
+        "0000 00000009 0000000000000000 00",
+    ),
+    "a member of a streams group": (
+        GroupRecord(
+            records.StreamsGroupMemberMetadataKey("grp", "m1"),
+            records.StreamsGroupMemberMetadataValue(
+                instance_id="i",
+                client_id="c",
+                client_host="/h",
+                rebalance_timeout_ms=300,
+                topology_epoch=3,
+                process_id="p",
+                user_endpoint=("e", 40_000),
+                client_tags=(("k", "v"),),
+            ),
+        ),
+        f"0013 {MEMBER}",
+        "00000269000263032f680000012c0000000302700102659c400002026b02760000",
+    ),
+    "a member of a streams group that answers no queries": (
+        GroupRecord(
+            records.StreamsGroupMemberMetadataKey("grp", "m1"),
+            records.StreamsGroupMemberMetadataValue(
+                rack_id="r",
+                client_id="c",
+                client_host="/h",
+                rebalance_timeout_ms=300,
+                topology_epoch=3,
+                process_id="p",
+            ),
+        ),
+        f"0013 {MEMBER}",
+        "00000002720263032f680000012c000000030270ff0100",
+    ),
+    "a target epoch of a streams group": (
+        GroupRecord(
+            records.StreamsGroupTargetAssignmentMetadataKey("grp"),
+            records.StreamsGroupTargetAssignmentMetadataValue(9, 1000),
+        ),
+        f"0014 {GROUP}",
+        "00000000000901000800000000000003e8",
+    ),
+    "a target of a streams group": (
+        GroupRecord(
+            records.StreamsGroupTargetAssignmentMemberKey("grp", "m1"),
+            records.StreamsGroupTargetAssignmentMemberValue(
+                active_tasks={"0": frozenset((1, 0))}, warmup_tasks={"1": frozenset((2,))}
+            ),
+        ),
+        f"0015 {MEMBER}",
+        "0000020230030000000000000001000102023102000000020000",
+    ),
+    "the tasks that a member has": (
+        GroupRecord(
+            records.StreamsGroupCurrentMemberAssignmentKey("grp", "m1"),
+            records.StreamsGroupCurrentMemberAssignmentValue(
+                member_epoch=9,
+                previous_member_epoch=8,
+                state=2,
+                active_tasks={"0": {0: 7, 1: 9}},
+                standby_tasks={"1": frozenset((2,))},
+                active_tasks_pending_revocation={"0": {3: 6}},
+            ),
+        ),
+        f"0016 {MEMBER}",
+        "0000000000090000000802020230030000000000000001010009030000000700000009"
+        "0202310200000002000102023002000000030100050200000006010100",
+    ),
+    "a topology": (
+        GroupRecord(
+            records.StreamsGroupTopologyKey("grp"),
+            records.StreamsGroupTopologyValue(
+                3,
+                (
+                    records.StreamsSubtopology(
+                        subtopology_id="0",
+                        source_topics=("in",),
+                        source_topic_regex=("x.*",),
+                        state_changelog_topics=(records.StreamsTopicInfo("log", 0, 0),),
+                        repartition_sink_topics=("out",),
+                        repartition_source_topics=(records.StreamsTopicInfo("rep", 4, 3, (("k", "v"),)),),
+                        copartition_groups=(records.StreamsCopartitionGroup((0,), (), (0,)),),
+                    ),
+                ),
+            ),
+        ),
+        f"0017 {GROUP}",
+        "0000000000030202300203696e0204782e2a02046c6f67000000000000010002046f75"
+        "74020472657000000004000302026b027600000202000001020000000000",
     ),
 }
 

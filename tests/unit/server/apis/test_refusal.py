@@ -41,11 +41,6 @@ async def test_an_api_that_is_not_here_is_an_unsupported_version(
 
 
 async def test_an_error_stands_with_each_thing_that_was_asked_about(admin_broker: Any) -> None:
-    groups = {"group_ids": ["a", "b"], "include_authorized_operations": False}
-    answer = await admin_broker.ask(ApiKey.STREAMS_GROUP_DESCRIBE, 1, groups)
-    assert [(each.group_id, each.error_message) for each in answer.groups] == [
-        (name, "This broker does not support StreamsGroupDescribe.") for name in "ab"
-    ]
     change = {"mechanism": 1, "iterations": 4096, "salt": b"", "salted_password": b""}
     changes = {
         "deletions": [{"name": "ann", "mechanism": 1}],

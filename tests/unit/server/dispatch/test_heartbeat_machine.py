@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
-from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings
+from minikafka.coordinator.group.environment import (
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+)
 from minikafka.coordinator.group.messages import (
     JoinGroup,
     JoinGroupResult,
@@ -79,6 +83,7 @@ class CoordinatingBroker(OneBroker):
             config,
             consumer_group=lambda group_id: self.group_settings,
             share_group=lambda group_id: ShareGroupSettings(),
+            streams_group=lambda group_id: StreamsGroupSettings(),
         )
         image = CachedTopics(replicas.metadata)
         self.groups = GroupService(

@@ -16,6 +16,7 @@ from minikafka.coordinator.group.environment import (
     GroupCounts,
     MigrationPolicy,
     ShareGroupSettings,
+    StreamsGroupSettings,
 )
 from minikafka.coordinator.group.group import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, kw_only=True):
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     group_share_max_size: int = 200
+    group_streams_max_size: int = 100
     group_share_initialize_retry_interval_ms: int = 30_000
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
@@ -58,6 +60,9 @@ class Settings(msgspec.Struct, kw_only=True):
 
     def share_group(self, group_id: str) -> ShareGroupSettings:
         return ShareGroupSettings()
+
+    def streams_group(self, group_id: str) -> StreamsGroupSettings:
+        return StreamsGroupSettings()
 
 
 def subscription(*topics: str) -> bytes:

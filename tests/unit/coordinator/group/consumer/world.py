@@ -14,6 +14,7 @@ from minikafka.coordinator.group.environment import (
     GroupCounts,
     MigrationPolicy,
     ShareGroupSettings,
+    StreamsGroupSettings,
     TopicInfo,
 )
 from minikafka.coordinator.group.group import GroupMap, GroupMemory
@@ -43,6 +44,7 @@ class FakeSettings:
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     group_share_max_size = 200
+    group_streams_max_size = 100
     group_share_initialize_retry_interval_ms = 30_000
     offset_metadata_max_bytes = 4_096
     offsets_retention_minutes = 10_080
@@ -54,6 +56,9 @@ class FakeSettings:
 
     def share_group(self, group_id: str) -> ShareGroupSettings:
         return ShareGroupSettings()
+
+    def streams_group(self, group_id: str) -> StreamsGroupSettings:
+        return StreamsGroupSettings()
 
 
 class FakeTopics:

@@ -13,6 +13,7 @@ from minikafka.coordinator.group.environment import (
     ConsumerGroupSettings,
     GroupCounts,
     ShareGroupSettings,
+    StreamsGroupSettings,
     TopicInfo,
 )
 from minikafka.coordinator.group.messages import (
@@ -47,6 +48,7 @@ class Settings:
     group_consumer_assignors = ("uniform", "range")
     group_consumer_migration_policy = "bidirectional"
     group_share_max_size = 200
+    group_streams_max_size = 100
     group_share_initialize_retry_interval_ms = 30_000
     offset_metadata_max_bytes = 4096
     offsets_retention_minutes = RETENTION_MINUTES
@@ -56,6 +58,9 @@ class Settings:
 
     def share_group(self, group_id: str) -> ShareGroupSettings:
         return ShareGroupSettings()
+
+    def streams_group(self, group_id: str) -> StreamsGroupSettings:
+        return StreamsGroupSettings()
 
 
 class Topics:

@@ -1,0 +1,544 @@
+"""A streams group (KIP-1071): the fold of its records, and what its coordinator notes besides.
+
+Kafka: ``StreamsGroup``, ``StreamsGroupMember``. ``apply`` takes in one record; nothing else changes a group,
+but for its notes. The group's state follows from its records: ``Empty`` without members, ``NotReady`` while
+its topics are not as its topology needs them, ``Assigning`` until there is a target for its epoch,
+``Reconciling`` until all members are there, then ``Stable``. A group that is deleted is gone: no group here
+is ``Dead``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from minikafka.coordinator.group.group import Footprint, member_bytes
+from minikafka.coordinator.group.messages import Effects, EndpointPartitions, ListedGroup, MemberTasks
+from minikafka.coordinator.group.streams.reconciliation import Holders, StreamsMemberState
+from minikafka.coordinator.group.streams.tasks import (
+    CopartitionGroup,
+    Subtopology,
+    Tasks,
+    TopicInfo,
+    Topology,
+)
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.internal.group_records import (
+    GroupRecord,
+    Key,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
+    StreamsSubtopology,
+    StreamsTopicInfo,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from minikafka.coordinator.group.consumer.consumer_group import GroupChange
+    from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology
+
+PROTOCOL_TYPE = "streams"
+INITIAL_EPOCH = 1
+"""Of a group and of its target assignment, before there is anything to assign: a member that waits for its
+first tasks is in this one, and 0 stays the epoch with which it joins."""
+MEMBER_EPOCH_VERSION = 9
+"""Of OffsetCommit: since this one a member says its epoch."""
+
+NO_METADATA = StreamsGroupMemberMetadataValue(client_id="", client_host="")
+NO_TASKS = StreamsGroupCurrentMemberAssignmentValue(
+    member_epoch=0, previous_member_epoch=0, state=int(StreamsMemberState.STABLE)
+)
+NO_TARGET = StreamsGroupTargetAssignmentMemberValue()
+_NONE: frozenset[int] = frozenset()
+_ROLES = ("active", "standby", "warmup")
+_Task = tuple[str, str, int]
+"""A role, a subtopology, a partition."""
+
+TaskOffsets = dict[str, dict[int, int]]
+"""By subtopology and partition: the sum of the offsets of the task's changelogs."""
+
+
+class StreamsGroupMember(msgspec.Struct, frozen=True):
+    """``metadata`` is what the member told, ``current`` which tasks it has and in which epoch."""
+
+    member_id: str
+    metadata: StreamsGroupMemberMetadataValue = NO_METADATA
+    current: StreamsGroupCurrentMemberAssignmentValue = NO_TASKS
+
+    @property
+    def epoch(self) -> int:
+        return self.current.member_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory because of what it told."""
+        told = self.metadata
+        about = (self.member_id, told.instance_id, told.rack_id, told.client_id, told.client_host)
+        tags = (text for pair in told.client_tags for text in pair)
+        host = None if told.user_endpoint is None else told.user_endpoint[0]
+        return member_bytes((*about, told.process_id, host, *tags))
+
+    @property
+    def assigned_tasks(self) -> MemberTasks:
+        current = self.current
+        active = {key: frozenset(epochs) for key, epochs in current.active_tasks.items()}
+        return MemberTasks(active, current.standby_tasks, current.warmup_tasks)
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.current.state == StreamsMemberState.STABLE and self.epoch == epoch
+
+    def check_epoch(self, epoch: int, owned: Tasks | None) -> None:
+        """Whether a heartbeat of this epoch is the member's next. The epoch before is good too, if the member
+        has no more tasks than it shall: the answer that told it the new one may have been lost.
+
+        Raises:
+            KafkaError: FENCED_MEMBER_EPOCH.
+        """
+        if epoch in (0, self.epoch):
+            return
+        if epoch == self.current.previous_member_epoch and owned is not None and self._has_all(owned):
+            return
+        kind = "greater" if epoch > self.epoch else "smaller"
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The streams group member has a {kind} member epoch ({epoch}) than the one known by the group "
+            f"coordinator ({self.epoch}). The member must abandon all its tasks and rejoin.",
+        )
+
+    def _has_all(self, owned: Tasks) -> bool:
+        assigned = self.assigned_tasks
+        return all(
+            numbers <= has.get(subtopology_id, _NONE)
+            for asked, has in (
+                (owned.active, assigned.active),
+                (owned.standby, assigned.standby),
+                (owned.warmup, assigned.warmup),
+            )
+            for subtopology_id, numbers in asked.items()
+        )
+
+    def tasks(self) -> Iterator[_Task]:
+        """All that it has, and what it must give back."""
+        current = self.current
+        for role in _ROLES:
+            for tasks in (
+                getattr(current, f"{role}_tasks"),
+                getattr(current, f"{role}_tasks_pending_revocation"),
+            ):
+                for subtopology_id, numbers in tasks.items():
+                    for number in numbers:
+                        yield role, subtopology_id, number
+
+
+class Notes:
+    """What a coordinator knows of a group and does not write: it is lost with its leadership."""
+
+    def __init__(self) -> None:
+        self.configured: ConfiguredTopology | None = None
+        """The topology with the topics as they are, for ``configured_for``: the hash of their metadata."""
+        self.configured_for = 0
+        self.is_delayed = False
+        """The first members wait for others before anything is assigned."""
+        self.shutdown_member_id: str | None = None
+        """Who has asked for the end of the whole application; until the group is empty."""
+        self.endpoint_epoch = -1
+        """Rises whenever who answers interactive queries of what may have changed."""
+        self.endpoints: dict[str, EndpointPartitions] = {}
+        """By member id, as far as they were asked for."""
+        self.task_offsets: dict[str, tuple[TaskOffsets, TaskOffsets]] = {}
+        """By member id: how far its tasks are restored, and where their changelogs end."""
+
+    def forget(self, member_id: str) -> None:
+        self.endpoints.pop(member_id, None)
+        self.task_offsets.pop(member_id, None)
+
+
+class StreamsGroup:
+    """See the module header, and ``group.Group``."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self.footprint = Footprint(group_id)
+        self.metadata = StreamsGroupMetadataValue(epoch=INITIAL_EPOCH)
+        self.assignment_epoch = INITIAL_EPOCH
+        self.assigned_at_ms = 0
+        """When the target assignment was worked out; 0: not known."""
+        self.topology: StreamsGroupTopologyValue | None = None
+        self.parsed_topology: Topology | None = None
+        """The same, as assignors and checks of topics take it."""
+        self.members: dict[str, StreamsGroupMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Member id by instance id."""
+        self.targets: dict[str, StreamsGroupTargetAssignmentMemberValue] = {}
+        self._holders: dict[_Task, tuple[str, ...]] = {}
+        """The processes of the members that have a task; one twice while a log with a gap is replayed."""
+        self._topology_bytes = 0
+        # Notes. They save work, and are lost with this broker's leadership.
+        self.notes = Notes()
+        self.checked_version = -1
+        """The version of the topics that the metadata hash is known to stand for."""
+        self.uncommitted: GroupChange | None = None
+        """The last change that was written and is not committed."""
+
+    def __repr__(self) -> str:
+        return f"StreamsGroup({self._group_id!r}, {self.state}, {self.epoch}, {len(self.members)} members)"
+
+    def copy(self) -> StreamsGroup:
+        """For a change that is worked out and may not come: it shares what is never changed in place, and the
+        notes."""
+        copy = StreamsGroup(self._group_id)
+        for name, value in vars(self).items():
+            setattr(copy, name, value.copy() if isinstance(value, dict) else value)
+        copy.footprint = Footprint(self._group_id, self.footprint.size_bytes)
+        return copy
+
+    # What it is
+
+    @property
+    def group_id(self) -> str:
+        return self._group_id
+
+    @property
+    def epoch(self) -> int:
+        return self.metadata.epoch
+
+    @property
+    def metadata_hash(self) -> int:
+        return self.metadata.metadata_hash
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.topology is None or self.topology.epoch != self.metadata.validated_topology_epoch:
+            return "NotReady"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def member(self, member_id: str) -> StreamsGroupMember:
+        """Raises KafkaError UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self._group_id}."
+            )
+        return member
+
+    def static_member(self, instance_id: str) -> StreamsGroupMember | None:
+        return self.members.get(self.static_members.get(instance_id, ""))
+
+    def subscribed_topics(self) -> list[str]:
+        """All topics that the topology needs, in alphabetical order; some may not exist."""
+        return [] if self.topology is None else required_topics(self.topology)
+
+    def holders(self) -> Holders:
+        def of(role: str, subtopology_id: str, number: int) -> tuple[str, ...]:
+            return self._holders.get((role, subtopology_id, number), ())
+
+        return Holders(
+            lambda subtopology_id, number: of("active", subtopology_id, number),
+            lambda subtopology_id, number: of("standby", subtopology_id, number),
+            lambda subtopology_id, number: of("warmup", subtopology_id, number),
+        )
+
+    # The Group protocol
+
+    @property
+    def should_expire(self) -> bool:
+        return True
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self._group_id, PROTOCOL_TYPE, self.state, PROTOCOL_TYPE)
+
+    def check_offset_commit(
+        self,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_member_epoch: int,
+        version: int,
+        is_transactional: bool = False,
+    ) -> None:
+        """An older epoch of the member may do, see ``check_committed``."""
+        if generation_or_member_epoch < 0 and not self.members:
+            return
+        if is_transactional and (generation_or_member_epoch, member_id, group_instance_id) == (-1, "", None):
+            return
+        member = self.member(member_id)
+        if not is_transactional and version < MEMBER_EPOCH_VERSION:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"OffsetCommit version {MEMBER_EPOCH_VERSION} or above must be used by members using the "
+                "streams group protocol",
+            )
+        if generation_or_member_epoch > member.epoch:
+            raise _stale(
+                f"Received member epoch {generation_or_member_epoch} is newer than current member epoch "
+                f"{member.epoch}."
+            )
+
+    def check_committed(self, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]) -> None:
+        """Whether a member may commit ``partitions`` with an older epoch: when it has had their tasks since
+        then (Kafka: ``createAssignmentEpochValidator``, KIP-1071).
+
+        Raises:
+            KafkaError: STALE_MEMBER_EPOCH.
+        """
+        member = self.members.get(member_id)
+        if member is None or epoch < 0 or epoch >= member.epoch:
+            return
+        if self.topology is None:
+            raise _stale("Topology is not available for offset commit validation.")
+        subtopologies = {
+            name: each.subtopology_id for each in self.topology.subtopologies for name in source_topics(each)
+        }
+        current = member.current
+        for topic, number in partitions:
+            subtopology_id = subtopologies.get(topic)
+            if subtopology_id is None:
+                raise _stale(f"Topic {topic} is not in the topology.")
+            since = current.active_tasks.get(subtopology_id, {}).get(number)
+            if since is None:
+                since = current.active_tasks_pending_revocation.get(subtopology_id, {}).get(number)
+            if since is None:
+                raise _stale(
+                    f"Task {subtopology_id}-{number} is not assigned or pending revocation for member."
+                )
+            if epoch < since:
+                raise _stale(
+                    f"Received member epoch {epoch} is older than assignment epoch {since} for task "
+                    f"{subtopology_id}-{number}."
+                )
+
+    def check_offset_fetch(self, *, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.epoch:
+            raise _stale(
+                f"The received member epoch {member_epoch} does not match the expected member epoch "
+                f"{member.epoch}."
+            )
+
+    def check_offset_delete(self) -> None:
+        """Offsets of topics that the topology does not read may go at any time; see ``is_subscribed_to``."""
+
+    def check_delete(self) -> None:
+        if self.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        if not self.members or self.topology is None:
+            return False
+        return any(topic in source_topics(each) for each in self.topology.subtopologies)
+
+    def offsets_expire_after(self, *, commit_timestamp_ms: int) -> int | None:
+        return commit_timestamp_ms
+
+    def heard_of(self, member_id: str) -> Effects:
+        """Heartbeats are sent apart from commits; a commit says nothing."""
+        return []
+
+    def tombstones(self) -> list[GroupRecord]:
+        """In Kafka's order, but the group's own record comes last: until then the group is there."""
+        group_id = self._group_id
+        keys: list[Key] = [
+            *(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id) for member_id in self.members),
+            *(StreamsGroupTargetAssignmentMemberKey(group_id, member_id) for member_id in self.targets),
+            StreamsGroupTargetAssignmentMetadataKey(group_id),
+            *(StreamsGroupMemberMetadataKey(group_id, member_id) for member_id in self.members),
+            StreamsGroupTopologyKey(group_id),
+            StreamsGroupMetadataKey(group_id),
+        ]
+        return [GroupRecord(key, None) for key in keys]
+
+    # The fold
+
+    def apply(self, record: GroupRecord) -> None:
+        """Take in one record of this group."""
+        match record.key, record.value:
+            case StreamsGroupMetadataKey(), StreamsGroupMetadataValue() as value:
+                self.metadata = value
+                self.checked_version = -1
+            case StreamsGroupTopologyKey(), StreamsGroupTopologyValue() | None as topology:
+                self._put_topology(topology)
+            case (
+                StreamsGroupTargetAssignmentMetadataKey(),
+                StreamsGroupTargetAssignmentMetadataValue() as value,
+            ):
+                self.assignment_epoch = value.assignment_epoch
+                self.assigned_at_ms = value.assignment_timestamp_ms
+            case StreamsGroupTargetAssignmentMetadataKey(), None:
+                self.assignment_epoch, self.assigned_at_ms = INITIAL_EPOCH, 0
+            case StreamsGroupTargetAssignmentMemberKey() as key, value:
+                if isinstance(value, StreamsGroupTargetAssignmentMemberValue):
+                    self.targets[key.member_id] = value
+                else:
+                    self.targets.pop(key.member_id, None)
+            case StreamsGroupMemberMetadataKey() as key, StreamsGroupMemberMetadataValue() as value:
+                member = self.members.get(key.member_id) or StreamsGroupMember(key.member_id)
+                self._put(msgspec.structs.replace(member, metadata=value))
+            case StreamsGroupMemberMetadataKey() as key, None:
+                self._remove(key.member_id)
+            case (
+                StreamsGroupCurrentMemberAssignmentKey() as key,
+                StreamsGroupCurrentMemberAssignmentValue() as value,
+            ):
+                # After compaction this may come before what the member told.
+                member = self.members.get(key.member_id) or StreamsGroupMember(key.member_id)
+                self._put(msgspec.structs.replace(member, current=value))
+            case StreamsGroupCurrentMemberAssignmentKey() as key, None:
+                if key.member_id in self.members:
+                    self._put(msgspec.structs.replace(self.members[key.member_id], current=NO_TASKS))
+
+    def _put_topology(self, value: StreamsGroupTopologyValue | None) -> None:
+        self.footprint.adjust(-self._topology_bytes)
+        self.topology = value
+        self.parsed_topology = None if value is None else parse_topology(value)
+        self._topology_bytes = 0 if value is None else topology_bytes(value)
+        self.footprint.adjust(self._topology_bytes)
+        self.checked_version = -1
+
+    def _put(self, member: StreamsGroupMember) -> None:
+        old = self.members.get(member.member_id)
+        if old is not None:
+            self._let_go(old)
+        self.members[member.member_id] = member
+        self.footprint.adjust(member.size_bytes)
+        for task in member.tasks():
+            self._holders[task] = (*self._holders.get(task, ()), member.metadata.process_id)
+        if member.metadata.instance_id is not None:
+            self.static_members[member.metadata.instance_id] = member.member_id
+
+    def _remove(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._let_go(member)
+        instance_id = member.metadata.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+
+    def _let_go(self, member: StreamsGroupMember) -> None:
+        self.footprint.adjust(-member.size_bytes)
+        for task in member.tasks():
+            left = list(self._holders.get(task, ()))
+            if member.metadata.process_id in left:
+                left.remove(member.metadata.process_id)
+            if left:
+                self._holders[task] = tuple(left)
+            else:
+                self._holders.pop(task, None)
+
+
+class StreamsGroupDraft:
+    """A streams group, and the records that change it, applied to a copy at once (as ``GroupDraft``)."""
+
+    def __init__(self, group: StreamsGroup) -> None:
+        self.group = group
+        self.records: list[GroupRecord] = []
+        self._is_copied = False
+
+    def write(self, key: Key, value: Value | None) -> None:
+        if not self._is_copied:
+            self.group = self.group.copy()
+            self._is_copied = True
+        record = GroupRecord(key, value)
+        self.group.apply(record)
+        self.records.append(record)
+
+    def write_first(self, record: GroupRecord) -> None:
+        """What is no record of this group: the end of the one that it replaces."""
+        self.records.insert(0, record)
+
+
+def _stale(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.STALE_MEMBER_EPOCH, reason)
+
+
+def source_topics(subtopology: StreamsSubtopology) -> list[str]:
+    """What the subtopology reads, repartition topics too."""
+    repartition = (topic.name for topic in subtopology.repartition_source_topics)
+    return [*subtopology.source_topics, *repartition]
+
+
+def required_topics(topology: StreamsGroupTopologyValue) -> list[str]:
+    """Kafka: ``StreamsTopology.requiredTopics``; in alphabetical order."""
+    names: set[str] = set()
+    for each in topology.subtopologies:
+        names.update(source_topics(each))
+        names.update(topic.name for topic in each.state_changelog_topics)
+    return sorted(names)
+
+
+def topology_bytes(topology: StreamsGroupTopologyValue) -> int:
+    """About what it takes in memory: its strings, and what each of them costs beside its letters."""
+    return sum(len(text) + 60 for each in topology.subtopologies for text in _strings(each))
+
+
+def _strings(each: StreamsSubtopology) -> Iterator[str]:
+    yield each.subtopology_id
+    yield from each.source_topics
+    yield from each.source_topic_regex
+    yield from each.repartition_sink_topics
+    for topic in (*each.state_changelog_topics, *each.repartition_source_topics):
+        yield topic.name
+        for pair in topic.topic_configs:
+            yield from pair
+
+
+def parse_topology(value: StreamsGroupTopologyValue) -> Topology:
+    """With names in the place of indices. What is not valid in it is left out: requests are checked."""
+    return Topology(value.epoch, {each.subtopology_id: _parse(each) for each in value.subtopologies})
+
+
+def _parse(value: StreamsSubtopology) -> Subtopology:
+    sources = value.source_topics
+    regexes = value.source_topic_regex
+    repartition = tuple(topic.name for topic in value.repartition_source_topics)
+
+    def named(names: tuple[str, ...], indices: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(names[index] for index in indices if 0 <= index < len(names))
+
+    return Subtopology(
+        subtopology_id=value.subtopology_id,
+        source_topics=sources,
+        source_topic_regex=regexes,
+        repartition_sink_topics=value.repartition_sink_topics,
+        repartition_source_topics=_infos(value.repartition_source_topics),
+        state_changelog_topics=_infos(value.state_changelog_topics),
+        copartition_groups=tuple(
+            CopartitionGroup(
+                named(sources, group.source_topics),
+                named(regexes, group.source_topic_regex),
+                named(repartition, group.repartition_source_topics),
+            )
+            for group in value.copartition_groups
+        ),
+    )
+
+
+def _infos(topics: tuple[StreamsTopicInfo, ...]) -> tuple[TopicInfo, ...]:
+    return tuple(
+        TopicInfo(topic.name, topic.partitions, topic.replication_factor, topic.topic_configs)
+        for topic in topics
+    )
