@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
 
 from minikafka.coordination import paths
 from minikafka.coordination.store import StoreError
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.control import (
     ControlledShutdownRequest,
@@ -29,10 +30,15 @@ from minikafka.protocol.control import (
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.shared.authorization import denied_on_cluster
-from minikafka.server.controller.alter_partition import CurrentState, Outcome, ProposedIsr
 from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import NO_EPOCH, NO_LEADER, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server.controller import alter_partition
+    from minikafka.server.controller.alter_partition import Outcome, ProposedIsr
+else:
+    alter_partition = deferred("minikafka.server.controller.alter_partition")
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +214,7 @@ async def handle_alter_partition(services: Services, context: RequestContext, re
             places.append((topic.topic_id, each.partition_index))
             if known is not None:
                 proposed.append(
-                    ProposedIsr(
+                    alter_partition.ProposedIsr(
                         TopicPartition(known.name, each.partition_index),
                         each.leader_epoch,
                         each.partition_epoch,
@@ -240,7 +246,7 @@ def _altered(
             "partition_epoch": -1,
         }
         match outcome:
-            case CurrentState(state, partition_epoch):
+            case alter_partition.CurrentState(state, partition_epoch):
                 answer |= {
                     "leader_id": state.leader,
                     "leader_epoch": state.leader_epoch,

@@ -35,7 +35,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
@@ -58,6 +58,7 @@ from minikafka.coordination.store import (
     StoreError,
     WatchEvent,
 )
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.request_metrics import KafkaTimer
 from minikafka.protocol.control import (
@@ -71,11 +72,16 @@ from minikafka.protocol.control import (
 )
 from minikafka.server.cluster.registration import Election, SessionKeeper, elect
 from minikafka.server.configs.service import ConfigService
-from minikafka.server.controller.alter_partition import Outcome, ProposedIsr, alter_partitions
 from minikafka.server.controller.channel import ControllerChannels, Send
 from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server.controller import alter_partition
+    from minikafka.server.controller.alter_partition import Outcome, ProposedIsr
+else:
+    alter_partition = deferred("minikafka.server.controller.alter_partition")
 
 _KIND_OF: Final[dict[type[events.Event], str]] = {
     events.Elected: "ControllerChange",
@@ -350,7 +356,7 @@ class ControllerLoop:
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER, f"Broker {self._node_id} is not the active controller."
             )
-        return await alter_partitions(self._store, self._election, leader, proposed)
+        return await alter_partition.alter_partitions(self._store, self._election, leader, proposed)
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, election_type: ElectionType
