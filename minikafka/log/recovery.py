@@ -316,9 +316,25 @@ class LogLoader:
         unflushed = self._segments.from_offset(offset)
         for index, segment in enumerate(unflushed):
             _log.info("%s: checking, the broker did not stop cleanly", segment.path)
-            if self._recover(segment):
-                self._drop(unflushed[index + 1 :])
+            following = unflushed[index + 1 :]
+            if self._recover(segment) or (following and self._ends_early(segment, following[0])):
+                self._drop(following)
                 return
+
+    def _ends_early(self, segment: LogSegment, following: LogSegment) -> bool:
+        """Whether the end of a segment, which has just been checked, had not reached the disk when the power
+        failed, and the next segment had. Kafka goes on behind the gap then."""
+        end_offset = self._producers.map_end_offset
+        if self._was_compacted or end_offset >= following.base_offset:
+            return False
+        _log.warning(
+            "%s: it ends at offset %d, and the next segment begins at %d: what was between them had not "
+            "reached the disk",
+            segment.path,
+            end_offset,
+            following.base_offset,
+        )
+        return True
 
     def _recover(self, segment: LogSegment) -> int:
         """Check one segment; returns the bytes that were cut off."""

@@ -96,6 +96,24 @@ def test_nothing_survives_behind_the_first_bad_batch(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_segment_that_the_power_cut_has_emptied_ends_the_log(tmp_path: Path, is_compacted: bool) -> None:
+    """The next one had reached the disk. Behind a gap, this replica would lead without what is committed."""
+    directory = tmp_path / "t-0"
+    everything = write_log(directory)
+    segments = files_of(directory, ".log")
+    segments[1].write_bytes(b"")
+    log = open_log(directory, was_compacted=is_compacted)
+    first_lost = int(segments[1].stem)
+    if is_compacted:  # where records may be missing for other reasons
+        assert log.log_end_offset == len(everything)
+    else:
+        assert check(log) == everything[:first_lost]
+        assert log.log_end_offset == first_lost
+        assert files_of(directory, ".log") == segments[:2]
+    log.close()
+
+
 def test_what_was_flushed_is_not_read_again(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     everything = write_log(directory)
