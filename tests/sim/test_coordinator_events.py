@@ -130,6 +130,32 @@ class World:
         }
         return await self.ask_until_loaded(ApiKey.CONSUMER_GROUP_HEARTBEAT, body)
 
+    async def streams_heartbeat(self, epoch: int) -> Any:
+        """Of the only member of a streams group, which reads the topic."""
+        is_new = epoch == 0
+        subtopology = {
+            "subtopology_id": "0",
+            "source_topics": [TOPIC],
+            "source_topic_regex": [],
+            "state_changelog_topics": [],
+            "repartition_sink_topics": [],
+            "repartition_source_topics": [],
+            "copartition_groups": [],
+        }
+        body: dict[str, Any] = {
+            "group_id": GROUP,
+            "member_id": "member",
+            "member_epoch": epoch,
+            "endpoint_information_epoch": -1,
+            "rebalance_timeout": REBALANCE_MS if is_new else -1,
+            "process_id": "process" if is_new else None,
+            "topology": {"epoch": 0, "subtopologies": [subtopology]} if is_new else None,
+            "active_tasks": [] if is_new else None,
+            "standby_tasks": [] if is_new else None,
+            "warmup_tasks": [] if is_new else None,
+        }
+        return await self.ask_until_loaded(ApiKey.STREAMS_GROUP_HEARTBEAT, body)
+
     async def commit(self, topic_id: UUID | None = None) -> None:
         """For the topic of the name, or for the one with an id."""
         topic = {"name": TOPIC} if topic_id is None else {"topic_id": topic_id}
@@ -273,6 +299,21 @@ async def a_member_gives_nothing_back(world: World) -> None:
         )
 
     await world.eventually(has_everything, within_s=REBALANCE_MS / 1000 + SOON_S)
+
+
+async def members_of_a_streams_group_have_come(world: World) -> None:
+    """The first ones wait for others before they get tasks."""
+    await world.start(group_streams_initial_rebalance_delay_ms=1_000)
+    answer = await world.streams_heartbeat(0)
+    check(answer.error_code)
+
+    async def has_tasks() -> bool:
+        nonlocal answer
+        answer = await world.streams_heartbeat(answer.member_epoch)
+        check(answer.error_code)
+        return bool(answer.active_tasks)
+
+    await world.eventually(has_tasks, within_s=1 + SOON_S)
 
 
 async def an_offset_is_not_used(world: World) -> None:
@@ -432,6 +473,7 @@ STORIES: list[tuple[Lost, Story]] = [
     (Lost(GroupShard, "expired", OperationKind.NEW_MEMBER), a_member_with_a_new_id_does_not_join),
     (Lost(GroupShard, "expired", OperationKind.SESSION), a_member_is_silent),
     (Lost(GroupShard, "expired", OperationKind.REVOCATION), a_member_gives_nothing_back),
+    (Lost(GroupShard, "expired", OperationKind.FIRST_ASSIGNMENT), members_of_a_streams_group_have_come),
     (Lost(GroupShard, "clean_up"), an_offset_is_not_used),
     (Lost(GroupShard, "topics_deleted"), a_topic_is_deleted),
     (Lost(GroupShard, "end_transaction"), a_transaction_with_offsets_ends),
