@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 import pytest
@@ -197,10 +197,13 @@ def test_read_process_write_while_leaders_and_coordinators_are_killed(start_clus
 
 
 def check(cluster: ProcessCluster, reader: CommittedReader, copiers: list[Copier]) -> None:
-    numbers = Counter(int(value.split()[1]) for value in reader.found.values())
-    assert sorted(numbers) == list(range(RECORDS)), "each number is there"
-    twice = [number for number, count in numbers.items() if count > 1]
-    assert not twice, f"{len(twice)} are there twice: {twice[:10]}"
+    places = defaultdict(list)
+    for (partition, offset), value in sorted(reader.found.items()):
+        name, number = value.decode().split()
+        places[int(number)].append(f"{name} at {partition}:{offset}")
+    twice = {number: where for number, where in places.items() if len(where) > 1}
+    assert not twice, f"{len(twice)} are there twice: {dict(list(twice.items())[:10])}"
+    assert sorted(places) == list(range(RECORDS)), "each number is there"
     attempts = {name: attempt for copier in copiers for name, attempt in copier.attempts.items()}
     seen = Counter(value.split()[0].decode() for value in reader.found.values())
     for name, attempt in attempts.items():

@@ -1,5 +1,5 @@
-"""One cluster of Apache Kafka 3.9 and of this project's brokers, on ZooKeeper: whoever is its controller, and
-whoever is killed, nothing that was acknowledged is lost, and groups and transactions go on.
+"""One cluster of Apache Kafka 3.9 and of this project's brokers, on ZooKeeper: whichever controls it, and
+whichever is killed, nothing that was acknowledged is lost, and groups and transactions go on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from tests.integration.support import confluent
 from tests.integration.support.clients import Client
@@ -96,9 +96,7 @@ class MixedCluster:
         return TOPIC not in self._admins[node_id].list_topics(timeout=10).topics
 
     def create_topic(self, name: str = TOPIC) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        topic = NewTopic(name, PARTITIONS, 3)
-        admin.create_topics([topic], operation_timeout=20)[name].result(DEADLINE_S)
+        confluent.make_topic(self.bootstrap, name, partitions=PARTITIONS, replicas=3)
 
     def delete_topic(self) -> bool:
         """Of a client that has not heard of an earlier controller."""
