@@ -304,6 +304,29 @@ class KafkaPython(ReadProcessWrite):
         self._leave_producer()
 
 
+def with_group_errors(consumer: Any) -> Any:
+    """aiokafka (0.14) does not look at the error of a whole OffsetFetch response (versions 2 and up), which
+    has no partitions then: while the coordinator moves, it takes the group for one without offsets, and reads
+    all from the beginning. With this the error is raised, and aiokafka asks again."""
+    from aiokafka import errors
+    from aiokafka.protocol.commit import OffsetFetchRequest
+
+    coordinator = consumer._coordinator
+    send = coordinator._send_req
+
+    async def send_and_check(request: Any) -> Any:
+        response = await send(request)
+        if isinstance(request, OffsetFetchRequest) and response.API_VERSION >= 2 and response.error_code:
+            error = errors.for_code(response.error_code)
+            if error is errors.NotCoordinatorForGroupError:
+                coordinator.coordinator_dead()
+            raise error
+        return response
+
+    coordinator._send_req = send_and_check
+    return consumer
+
+
 class Aiokafka(ReadProcessWrite):
     """aiokafka, whose loop runs while it is called."""
 
@@ -340,7 +363,7 @@ class Aiokafka(ReadProcessWrite):
                 session_timeout_ms=SESSION_TIMEOUT_MS,
             )
             await consumer.start()
-            self._consumer = consumer
+            self._consumer = with_group_errors(consumer)
         if self._producer is not None:
             await self._leave_producer()
         self._producer = AIOKafkaProducer(
