@@ -12,6 +12,7 @@ are minikafka's own.
 This module is long because all properties of a broker stand in one table.
 """
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -33,11 +34,12 @@ from minikafka.config.definition import (
     parse_value,
     prop,
 )
-from minikafka.config.listeners import HttpConfig, Listener, parse_listeners, parse_protocol_map
+from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
     LISTENER_KEYS_EXTRA,
     LOGIN_KEY_PREFIXES,
     SecurityConfig,
+    StoreTypeName,
     listener_property,
     may_be_of_listener,
 )
@@ -69,6 +71,10 @@ MIB = 1024 * 1024
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 COORDINATION_FILE = "coordination.sqlite"
 
+_HTTP_TLS_PREFIX = "http_ssl_"
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750, section 2.1."""
+
 
 def default_of(topic_property: str) -> msgspec.Meta:
     """The annotation of a broker property that is the default of ``topic_property``."""
@@ -77,7 +83,7 @@ def default_of(topic_property: str) -> msgspec.Meta:
     return prop(key.type, key.importance, documentation, ge=key.ge, le=key.le, update=CLUSTER_WIDE)
 
 
-class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
+class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     """The properties of one broker; a field is the property's name with underscores for dots."""
 
     # Listeners and connections (``SocketServerConfigs``). Different from Kafka:
@@ -1067,6 +1073,120 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     originals: dict[str, str] = msgspec.field(default_factory=dict)
     """The property texts that this was made of (``AbstractConfig.originals``); no property itself."""
 
+    # The HTTP port: where it listens, whom it answers, and its TLS (as ``SslConfigs``; used when there is a
+    # key store). minikafka's own; Kafka has JMX for this.
+
+    http_port: (
+        Annotated[
+            int,
+            prop(
+                INT,
+                MEDIUM,
+                "The port of the status page, /metrics, /healthz and /readyz; 0: any free one; unset: none.",
+                ge=0,
+                le=65535,
+            ),
+        ]
+        | None
+    ) = None
+    http_host: Annotated[
+        str,
+        prop(
+            STRING,
+            MEDIUM,
+            "The address that the HTTP port listens on; empty: all. Beyond this machine it wants "
+            "http.bearer.token or http.basic.auth.users, and http.ssl.keystore.location.",
+        ),
+    ] = "127.0.0.1"
+    http_allowed_hosts: Annotated[
+        tuple[str, ...],
+        prop(
+            LIST,
+            MEDIUM,
+            "Names that the HTTP port is asked under, besides localhost, http.host, the address of the "
+            "connection and the hosts that listeners advertise; *: any, which lets other sites' pages read "
+            "it through a browser (DNS rebinding).",
+        ),
+    ] = ()
+
+    # Who may read.
+
+    http_bearer_token: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD,
+                MEDIUM,
+                "The token that readers of the HTTP port show (Authorization: Bearer TOKEN); several with "
+                "commas, so that they can be changed one after the other.",
+            ),
+        ]
+        | None
+    ) = None
+    http_basic_auth_users: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD,
+                MEDIUM,
+                "Users that may read the HTTP port, with their passwords: NAME:PASSWORD, several with "
+                r"commas; a comma in a password is written \,.",
+            ),
+        ]
+        | None
+    ) = None
+
+    # TLS (``SslConfigs``).
+
+    http_ssl_protocol: Annotated[str, prop(STRING, LOW, "As ssl.protocol, for the HTTP port.")] = "TLSv1.3"
+    http_ssl_enabled_protocols: Annotated[
+        tuple[str, ...], prop(LIST, LOW, "As ssl.enabled.protocols, for the HTTP port.")
+    ] = ("TLSv1.2", "TLSv1.3")
+    http_ssl_cipher_suites: Annotated[
+        tuple[str, ...], prop(LIST, LOW, "As ssl.cipher.suites, for the HTTP port.")
+    ] = ()
+    http_ssl_client_auth: Annotated[
+        Literal["none", "requested", "required"],
+        prop(STRING, MEDIUM, "Whether readers of the HTTP port show a certificate; probes too, if required."),
+    ] = "none"
+    http_ssl_keystore_type: Annotated[
+        StoreTypeName, prop(STRING, MEDIUM, "The kind of the HTTP port's key store: PEM or PKCS12.")
+    ] = "JKS"
+    http_ssl_keystore_location: (
+        Annotated[
+            str, prop(STRING, HIGH, "The file with the HTTP port's key and certificate; with it, HTTPS.")
+        ]
+        | None
+    ) = None
+    http_ssl_keystore_password: (
+        Annotated[str, prop(PASSWORD, HIGH, "The password of the HTTP port's key store.")] | None
+    ) = None
+    http_ssl_keystore_key: (
+        Annotated[str, prop(PASSWORD, HIGH, "The HTTP port's private key itself, PEM (PKCS #8).")] | None
+    ) = None
+    http_ssl_keystore_certificate_chain: (
+        Annotated[str, prop(PASSWORD, HIGH, "The HTTP port's certificates themselves, PEM.")] | None
+    ) = None
+    http_ssl_key_password: (
+        Annotated[str, prop(PASSWORD, HIGH, "The password of the HTTP port's private key.")] | None
+    ) = None
+    http_ssl_truststore_type: Annotated[
+        StoreTypeName, prop(STRING, MEDIUM, "The kind of the HTTP port's trust store: PEM or PKCS12.")
+    ] = "JKS"
+    http_ssl_truststore_location: (
+        Annotated[str, prop(STRING, HIGH, "The file with the authorities of readers' certificates.")] | None
+    ) = None
+    http_ssl_truststore_password: (
+        Annotated[str, prop(PASSWORD, HIGH, "The password of the HTTP port's trust store.")] | None
+    ) = None
+    http_ssl_truststore_certificates: (
+        Annotated[str, prop(PASSWORD, HIGH, "The authorities of readers' certificates themselves, PEM.")]
+        | None
+    ) = None
+    http_ssl_crl_location: (
+        Annotated[str, prop(STRING, LOW, "As ssl.crl.location, for readers of the HTTP port.")] | None
+    ) = None
+
     def __repr__(self) -> str:
         """What is not as by default; passwords are not told."""
         told = ", ".join(
@@ -1154,6 +1274,56 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
             and not any(name in self.originals for name in names_of_one_thing(key.name))
         }
         return {**changed, **self.originals}
+
+    def http_tls(self) -> SecurityConfig | None:
+        """The HTTP port's TLS under a listener's names; None: plain HTTP.
+
+        Raises:
+            ConfigError: something is said about TLS, and there is no key store.
+        """
+        values: dict[str, Any] = {}
+        struct = BrokerConfig
+        for field, default in zip(struct.__struct_fields__, struct.__struct_defaults__, strict=True):
+            if field.startswith(_HTTP_TLS_PREFIX) and (value := getattr(self, field)) != default:
+                values[field.removeprefix("http_")] = value
+        if values.keys() & {"ssl_keystore_location", "ssl_keystore_key"}:
+            return SecurityConfig(**values)
+        if values:
+            name = f"http.{min(values).replace('_', '.')}"
+            raise ConfigError(
+                f"{name} is set, but the HTTP port has no key store: set http.ssl.keystore.location, or "
+                "http.ssl.keystore.key and http.ssl.keystore.certificate.chain"
+            )
+        return None
+
+    def http_scheme(self) -> str:
+        """What addresses of the port begin with."""
+        return "http" if self.http_tls() is None else "https"
+
+    def http_bearer_tokens(self) -> tuple[str, ...]:
+        """Raises ConfigError: a token with characters that none can have."""
+        tokens = tuple(filter(None, (part.strip() for part in (self.http_bearer_token or "").split(","))))
+        if not all(map(_TOKEN.fullmatch, tokens)):
+            raise ConfigError(
+                f"Invalid value {HIDDEN} for configuration http.bearer.token: a token has letters, digits "
+                "and -._~+/ only, and = at its end"
+            )
+        return tokens
+
+    def http_basic_users(self) -> tuple[tuple[str, str], ...]:
+        """Names and passwords. Raises ConfigError: an entry without one of them, or a name twice."""
+        users: list[tuple[str, str]] = []
+        for entry in re.split(r"(?<!\\),", self.http_basic_auth_users or ""):
+            name, separator, password = entry.strip().replace("\\,", ",").partition(":")
+            if not name and not separator:
+                continue
+            if not name or not password or name in dict(users):
+                raise ConfigError(
+                    f"Invalid value {HIDDEN} for configuration http.basic.auth.users: must be NAME:PASSWORD, "
+                    "several with commas, each name once"
+                )
+            users.append((name, password))
+        return tuple(users)
 
     def _listeners(self, name: str, values: tuple[str, ...], *, distinct_ports: bool) -> tuple[Listener, ...]:
         protocols = parse_protocol_map(self.listener_security_protocol_map)

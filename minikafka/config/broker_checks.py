@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from minikafka.config.listeners import Listener, check_http
+from minikafka.config.listeners import Listener
 from minikafka.config.security import (
     KERBEROS,
     LISTENER_PREFIX,
@@ -62,7 +62,9 @@ def check_broker_config(config: BrokerConfig) -> None:
     _check_coordination(config)
     _check_groups(config)
     _check_listeners(config)
-    check_http(config)
+    config.http_tls()
+    config.http_bearer_tokens()
+    config.http_basic_users()
 
 
 def _check_coordination(config: BrokerConfig) -> None:
