@@ -380,8 +380,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     """Nor this: host and port of the broker's pages, which those of the other brokers link to."""
     features: Mapping[str, tuple[int, int]] = {}
     """The lowest and the highest level that the broker supports of each feature (KIP-584)."""
-    is_kafka: bool = False
-    """It is an Apache Kafka's: ours say whose they are, or (of 0.2.0) have directory ids."""
+    is_of_0_2: bool = False
+    """It is a minikafka 0.2.0's, which has directory ids and does not say whose it is."""
 
 
 class _SupportedJson(msgspec.Struct):
@@ -426,7 +426,7 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
             for name, (low, high) in registration.features.items()
         },
     }
-    if not registration.is_kafka:
+    if not registration.is_of_0_2:
         tree["software"] = _SOFTWARE
     if registration.rack is not None:
         tree["rack"] = registration.rack
@@ -474,7 +474,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
         raw.clean_start,
         raw.http,
         {name: (each.min_version, each.max_version) for name, each in raw.features.items()},
-        is_kafka=raw.software != _SOFTWARE and not raw.directory_ids,
+        is_of_0_2=raw.software != _SOFTWARE and bool(raw.directory_ids),
     )
 
 

@@ -1,7 +1,7 @@
 """How a controller and its brokers talk: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown.
 
 Kafka: ``LeaderAndIsrRequest`` and its siblings as of 3.9, the last release that has them. Field names are
-Kafka's. Their bytes, Kafka's and this project's own, are ``wire.control_bodies``' matter.
+Kafka's. Their bytes are ``wire.control_bodies``' matter.
 
 Where it differs: topic ids stand beside topic names everywhere; partitions and brokers have a few fields
 more. The requests never appear in ApiVersions.
@@ -49,8 +49,7 @@ UNNAMED_LISTENER = ""
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-# What Kafka's schemas say of these fields by their types, and MessagePack does not: an integer that no int32
-# holds, or a name that is a path, must not get past the decoder.
+# A name that is a path, or a number that no such thing has, must not get past the decoder.
 TopicName = Annotated[str, Meta(pattern=TOPIC_NAME_PATTERN)]
 NodeId = Annotated[BrokerId, Meta(ge=0, le=INT32_MAX)]
 Leader = Annotated[BrokerId, Meta(ge=LEADER_DURING_DELETE, le=INT32_MAX)]
@@ -82,8 +81,8 @@ class LiveBroker(msgspec.Struct, frozen=True, array_like=True):
     """False: its last stop was not clean, so its logs may have lost their ends (KIP-966)."""
     http: tuple[str, Port] | None = None
     """Host and port of its pages; None: it has none."""
-    is_kafka: bool = False
-    """It takes the requests of ``protocol.control`` as Apache Kafka has them."""
+    is_of_0_2: bool = False
+    """It is a broker of minikafka 0.2.0, which does not know Kafka's versions of these requests."""
 
     def endpoint(self, listener_name: str) -> ListenerEndpoint | None:
         """None when the broker does not have the listener."""

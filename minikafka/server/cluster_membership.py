@@ -92,7 +92,8 @@ def open_sender(services: Services, broker: LiveBroker, controller_epoch: int) -
         client_id=f"controller-{services.node_id}-epoch-{controller_epoch}",
         timeout_ms=services.config.controller_socket_timeout_ms,
         connect=services.connect,
-        kafka_listener=listener if broker.is_kafka else None,
+        listener_name=listener,
+        is_of_0_2=broker.is_of_0_2,
     )
 
 

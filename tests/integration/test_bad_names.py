@@ -26,7 +26,7 @@ from minikafka.protocol.control import (
 )
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import decode_response, encode_request
-from minikafka.protocol.wire.control_bodies import encode_own
+from minikafka.protocol.wire.control_bodies import encode_for_0_2
 from minikafka.types import BrokerId, LeaderEpoch
 from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent, wire
@@ -239,7 +239,7 @@ def test_control_requests_with_bad_names_close_the_connection(broker: BrokerProc
     for name in BAD_NAMES:
         for key, body in control_requests(name):
             with wire.RawClient(broker.port) as peer:
-                peer.send(wire.request(key, 0, encode_own(body)))
+                peer.send(wire.request(key, 0, encode_for_0_2(body)))
                 assert peer.is_closed_by_peer(), (key, name[:40])
     assert sorted(path.name for path in broker.data_dir.iterdir()) == before
     with wire.RawClient(broker.port) as friend:
@@ -277,7 +277,7 @@ def test_mutated_control_requests_end_in_an_answer_or_a_closed_connection(
     for _ in range(400):
         key, body = rng.choice(requests)
         with wire.RawClient(broker.port) as peer:
-            peer.send(wire.request(key, 0, mutated(encode_own(body), rng)))
+            peer.send(wire.request(key, 0, mutated(encode_for_0_2(body), rng)))
             try:
                 peer.receive()
             except ConnectionError:

@@ -238,8 +238,8 @@ BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
 CONTROL_VALUES: Final = frozenset(
     (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN)
 )
-"""Those whose bodies are values of ``protocol.control``; their bytes: ``control_bodies``. Version 0 is this
-project's own."""
+"""Those whose bodies are values of ``protocol.control``; their bytes: ``control_bodies``. Version 0 is
+that of minikafka 0.2.0."""
 
 FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.LEADER_AND_ISR: 4,

@@ -161,8 +161,8 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Steps[Any]:
             return (yield from produce_request.read_produce_request(view, header.body_start, api_version))
         except MALFORMED as error:
             raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
-    if api_key in CONTROL_VALUES and api_version == bodies.OWN_VERSION:
-        return bodies.decode_own(api_key, "request", view[header.body_start :])
+    if api_key in CONTROL_VALUES and api_version == bodies.VERSION_OF_0_2:
+        return bodies.decode_of_0_2(api_key, "request", view[header.body_start :])
     budget = [_ELEMENTS_MAX.get(api_key, REQUEST_ELEMENTS_MAX)]
     read = _reader(api_key, api_version, "request")
     request = yield from _read(read, view, header.body_start, budget, api_key, api_version)
@@ -176,8 +176,8 @@ def encode_response(*, api_key: int, api_version: int, correlation_id: int, body
         InvariantError: a field that no version has, a required one left out, a value that does not fit.
     """
     if isinstance(body, msgspec.Struct):
-        if api_version == bodies.OWN_VERSION:
-            data = bodies.encode_own(body)
+        if api_version == bodies.VERSION_OF_0_2:
+            data = bodies.encode_for_0_2(body)
             return _RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data
         body = bodies.to_kafka(body)
     write, header_flexible = _writer(api_key, api_version, "response")
@@ -204,8 +204,8 @@ def encode_request(
         data = client_id.encode()
         out += _CLIENT_ID_LENGTH.pack(len(data))
         out += data
-    if isinstance(body, msgspec.Struct) and api_version == bodies.OWN_VERSION:
-        out += bodies.encode_own(body)
+    if isinstance(body, msgspec.Struct) and api_version == bodies.VERSION_OF_0_2:
+        out += bodies.encode_for_0_2(body)
     else:
         if isinstance(body, msgspec.Struct):
             body = bodies.to_kafka(body)
@@ -228,8 +228,8 @@ def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[i
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view)
         position = _CORRELATION_ID.size
-        if api_key in CONTROL_VALUES and api_version == bodies.OWN_VERSION:
-            return correlation_id, bodies.decode_own(api_key, "response", view[position:])
+        if api_key in CONTROL_VALUES and api_version == bodies.VERSION_OF_0_2:
+            return correlation_id, bodies.decode_of_0_2(api_key, "response", view[position:])
         if message_schema(api_key, api_version, "response").header_flexible:
             position = skip_tagged_fields(view, position)
     except MALFORMED as error:

@@ -1,13 +1,13 @@
 """The values of ``protocol.control`` as bytes, and back.
 
 Kafka: ``LeaderAndIsrRequest``, ``StopReplicaRequest``, ``UpdateMetadataRequest``,
-``ControlledShutdownRequest`` and their responses in 3.9, the last release that has them. Versions 1 and up
-are Kafka's: so Apache Kafka's brokers take this controller's requests, and these brokers those of a
-controller of Apache Kafka. The field names of its schemas that differ from ours are here only.
+``ControlledShutdownRequest`` and their responses in 3.9, the last release that has them: versions 1 and up,
+in which brokers of this project talk to each other and to Apache Kafka's. What Kafka's have no place for,
+eligible leader replicas, registrations' epochs and where the pages of a broker are, is in tagged fields,
+which Kafka skips (``schema.OWN_FIELDS``). The field names of its schemas that differ from ours are here only.
 
-Version 0 is this project's own, MessagePack behind Kafka's ordinary header: what brokers of 0.2.0 speak. It
-carries what Kafka's has no place for: eligible leader replicas, the registrations' epochs and whether the
-last stop was clean, where the pages of a broker are. (Kafka's version 0 is of 0.8, and not spoken.)
+Version 0 is what brokers of minikafka 0.2.0 speak, and is for the time of an upgrade from it: MessagePack
+behind Kafka's ordinary header. (Kafka's version 0 is of 0.8, and not spoken.)
 
 Names that no topic can have, and numbers that make no sense, do not get past the decoder in either.
 """
@@ -39,10 +39,10 @@ from minikafka.protocol.control import (
 )
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.writing import Body
-from minikafka.types import NO_EPOCH, Buffer, TopicPartition
+from minikafka.types import NO_EPOCH, NO_LEADER, Buffer, TopicPartition
 
-OWN_VERSION: Final = 0
-"""MessagePack."""
+VERSION_OF_0_2: Final = 0
+"""MessagePack, of minikafka 0.2.0."""
 
 _TYPES: Final[dict[tuple[int, str], type[msgspec.Struct]]] = {
     (ApiKey.LEADER_AND_ISR, "request"): LeaderAndIsrRequest,
@@ -63,20 +63,24 @@ _SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """``SecurityProtocol``, by its number."""
 
 
-def encode_own(body: msgspec.Struct) -> bytes:
+def encode_for_0_2(body: msgspec.Struct) -> bytes:
     return _ENCODER.encode(body)
 
 
-def decode_own(api_key: int, direction: str, data: Buffer) -> Any:
-    """The value that ``data`` holds, of version 0.
+def decode_of_0_2(api_key: int, direction: str, data: Buffer) -> Any:
+    """The value that ``data`` holds. The brokers in it are of 0.2.0, as far as their controller knows.
 
     Raises:
         PeerProtocolError: it holds no such thing.
     """
     try:
-        return _DECODERS[api_key, direction].decode(data)
+        value = _DECODERS[api_key, direction].decode(data)
     except UNDECODABLE as error:
         raise PeerProtocolError(f"malformed: {ApiKey(api_key).name} {direction}: {error}") from error
+    if isinstance(value, UpdateMetadataRequest):
+        brokers = tuple(msgspec.structs.replace(each, is_of_0_2=True) for each in value.live_brokers)
+        return msgspec.structs.replace(value, live_brokers=brokers)
+    return value
 
 
 def to_kafka(body: msgspec.Struct) -> Body:
@@ -236,6 +240,7 @@ def _leadership(state: LeaderAndIsrPartition) -> Body:
         "adding_replicas": state.adding_replicas,
         "removing_replicas": state.removing_replicas,
         "is_new": state.is_new,
+        "eligible_leader_replicas": state.eligible,
         "leader_recovery_state": int(state.leader_recovering),
     }
 
@@ -245,6 +250,8 @@ def _metadata(state: LeaderAndIsrPartition) -> Body:
         **_state_of(state),
         "zk_version": state.partition_epoch,
         "offline_replicas": state.offline_replicas,
+        "eligible_leader_replicas": state.eligible,
+        "last_known_leader": state.last_known_leader,
     }
 
 
@@ -260,8 +267,12 @@ def _state_of(state: LeaderAndIsrPartition) -> dict[str, Any]:
 
 
 def _live_broker(broker: LiveBroker) -> Body:
+    http_host, http_port = broker.http or ("", -1)
     return {
         "id": broker.node_id,
+        "broker_epoch": broker.epoch,
+        "http_host": http_host,
+        "http_port": http_port,
         "endpoints": [
             {
                 "port": each.port,
@@ -302,11 +313,20 @@ def _update_metadata(entity: Any) -> tuple[Any, ...]:
     return (
         *_request_head(entity),
         tuple(_states(entity, "zk_version")),
-        tuple(
-            (each.id, -1, tuple(_endpoints(each)), getattr(each, "rack", None), True, None, True)
-            for each in entity.live_brokers
-        ),
+        tuple(_told_broker(each) for each in entity.live_brokers),
         getattr(entity, "type", 0) == _FULL,
+    )
+
+
+def _told_broker(broker: Any) -> tuple[Any, ...]:
+    http_host = getattr(broker, "http_host", "")
+    return (
+        broker.id,
+        getattr(broker, "broker_epoch", -1),
+        tuple(_endpoints(broker)),
+        getattr(broker, "rack", None),
+        True,
+        (http_host, broker.http_port) if http_host else None,
     )
 
 
@@ -358,6 +378,8 @@ def _state(topic: str, topic_id: UUID, state: Any, epoch_name: str) -> tuple[Any
         getattr(state, "is_new", False),
         getattr(state, "leader_recovery_state", 0) == 1,
         getattr(state, "offline_replicas", ()),
+        getattr(state, "eligible_leader_replicas", ()),
+        getattr(state, "last_known_leader", NO_LEADER),
     )
 
 

@@ -4,6 +4,9 @@ They come from ``messages.jsonl``: Kafka's own message definitions (``common/mes
 jar), one message a line, without their texts. ``python -m minikafka.protocol.wire.message_definitions``
 writes that file from a jar. A unit test holds every version that kio knows equal to kio's schema.
 
+``OWN_FIELDS`` are the few that this project's brokers tell each other beyond Kafka's: tagged fields, which
+Apache Kafka skips.
+
 Fields have Kafka's names in snake case, without the unit: ``ThrottleTimeMs`` is ``throttle_time``, in
 milliseconds.
 
@@ -103,6 +106,33 @@ class MessageDefinition(msgspec.Struct, frozen=True, omit_defaults=True, rename=
     fields: tuple[FieldDefinition, ...] = ()
 
 
+def _own(
+    name: str, kafka_type: str, tag: int, *, versions: str, default: int | None = None
+) -> FieldDefinition:
+    return FieldDefinition(
+        name=name, type=kafka_type, versions=versions, tagged_versions=versions, tag=tag, default=default
+    )
+
+
+OWN_FIELDS: Final[Mapping[tuple[int, Direction], Mapping[str, tuple[FieldDefinition, ...]]]] = {
+    (ApiKey.LEADER_AND_ISR, "request"): {
+        "LeaderAndIsrPartitionState": (_own("EligibleLeaderReplicas", "[]int32", 10_000, versions="4+"),),
+    },
+    (ApiKey.UPDATE_METADATA, "request"): {
+        "UpdateMetadataPartitionState": (
+            _own("EligibleLeaderReplicas", "[]int32", 10_000, versions="6+"),
+            _own("LastKnownLeader", "int32", 10_001, versions="6+", default=-1),
+        ),
+        "UpdateMetadataBroker": (
+            _own("BrokerEpoch", "int64", 10_000, versions="6+", default=-1),
+            _own("HttpHost", "string", 10_001, versions="6+"),
+            _own("HttpPort", "int32", 10_002, versions="6+", default=-1),
+        ),
+    },
+}
+"""By message and structure. Kafka counts its tags from 0."""
+
+
 @cache
 def message_schema(api_key: int, api_version: int, direction: Direction) -> MessageSchema:
     """The schema of one message.
@@ -113,6 +143,11 @@ def message_schema(api_key: int, api_version: int, direction: Direction) -> Mess
     definition = message_definition(api_key, direction)
     if not is_in(api_version, definition.valid_versions):
         raise InvariantError(f"there is no schema for a {definition.name}, version {api_version}")
+    return schema_of(definition, api_version)
+
+
+def schema_of(definition: MessageDefinition, api_version: int) -> MessageSchema:
+    """One of its valid versions."""
     flexible = is_in(api_version, definition.flexible_versions)
     structs = {each.name: each.fields for each in definition.common_structs}
     body = _entity(definition.name, definition.fields, structs, api_version, flexible=flexible)
@@ -120,7 +155,7 @@ def message_schema(api_key: int, api_version: int, direction: Direction) -> Mess
         definition.name.removesuffix("Request").removesuffix("Response"),
         api_version,
         # A client that is too new for the broker reads the answer to ApiVersions, KIP-511.
-        flexible and (api_key != ApiKey.API_VERSIONS or direction == "request"),
+        flexible and (definition.api_key != ApiKey.API_VERSIONS or definition.type == "request"),
         body,
     )
 
@@ -143,8 +178,26 @@ def message_definition(api_key: int, direction: Direction) -> MessageDefinition:
     for line in MESSAGES.read_bytes().splitlines():
         # Each line begins so; only the one that is asked for is decoded.
         if line.startswith(b'{"apiKey":%d,"type":"%s",' % (api_key, direction.encode())):
-            return msgspec.json.decode(line, type=MessageDefinition)
+            definition = msgspec.json.decode(line, type=MessageDefinition)
+            own = OWN_FIELDS.get((api_key, direction))
+            return definition if own is None else _with_own_fields(definition, own)
     raise InvariantError(f"there is no schema for a {direction} of api key {api_key}")
+
+
+def _with_own_fields(
+    definition: MessageDefinition, own: Mapping[str, tuple[FieldDefinition, ...]]
+) -> MessageDefinition:
+    def extended(field: FieldDefinition) -> FieldDefinition:
+        extra = own.get(field.type.removeprefix("[]"), ()) if field.fields else ()
+        return msgspec.structs.replace(field, fields=(*map(extended, field.fields), *extra))
+
+    structs = tuple(
+        msgspec.structs.replace(each, fields=(*each.fields, *own.get(each.name, ())))
+        for each in definition.common_structs
+    )
+    return msgspec.structs.replace(
+        definition, common_structs=structs, fields=tuple(map(extended, definition.fields))
+    )
 
 
 def version_range(versions: str) -> tuple[int, int]:

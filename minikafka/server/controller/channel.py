@@ -134,7 +134,7 @@ class Send(Protocol):
 
 
 class RemoteBroker:
-    """Sends over a connection; to a broker that is an Apache Kafka, as Kafka's 3.9 does."""
+    """Sends over a connection, in the newest versions of Kafka 3.9."""
 
     def __init__(
         self,
@@ -144,12 +144,13 @@ class RemoteBroker:
         client_id: str,
         timeout_ms: int,
         connect: Connect = BrokerClient.connect,
-        kafka_listener: str | None = None,
+        listener_name: str,
+        is_of_0_2: bool = False,
     ) -> None:
-        """``address`` is None for a broker without the listener that brokers use. ``kafka_listener``:
-        its name where the broker is an Apache Kafka."""
+        """``address`` is None for a broker without ``listener_name``, the listener that brokers use."""
         self._address = address
-        self._kafka_listener = kafka_listener
+        self._listener_name = listener_name
+        self._is_of_0_2 = is_of_0_2
         self._connection = BrokerConnection(
             name=name, client_id=client_id, timeout_ms=timeout_ms, connect=connect
         )
@@ -159,11 +160,12 @@ class RemoteBroker:
 
     async def __call__(self, request: ControlRequest) -> Any:
         api_key = api_key_of(request)
-        if self._kafka_listener is None:
-            return await self._connection.request(self._address, api_key, request, version=0)
+        if self._is_of_0_2:
+            version = control_bodies.VERSION_OF_0_2
+            return await self._connection.request(self._address, api_key, request, version=version)
         version = BETWEEN_BROKERS[api_key].max
         if isinstance(request, LeaderAndIsrRequest):
-            request = control_bodies.with_addresses(request, self._kafka_listener)
+            request = control_bodies.with_addresses(request, self._listener_name)
         response = await self._connection.request(self._address, api_key, request, version=version)
         if isinstance(request, LeaderAndIsrRequest):
             return control_bodies.with_names(response, request)

@@ -486,7 +486,7 @@ class ControllerStore:
             registration.rack,
             registration.clean_start,
             registration.http,
-            is_kafka=registration.is_kafka,
+            is_of_0_2=registration.is_of_0_2,
         )
 
     async def topics(self) -> list[str]:

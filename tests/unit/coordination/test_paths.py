@@ -44,21 +44,20 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
             (Endpoint("INTERNAL", "::1", 9093, "SSL"), Endpoint("PLAINTEXT", "host-1", 9092)),
             1_700_000_000_123,
             rack="dc1",
-            is_kafka=True,
         ),
         paths.encode_broker,
         lambda data: paths.decode_broker(1, data),
         '{"version":5,"host":"host-1","port":9092,'
         '"endpoints":["INTERNAL://[::1]:9093","PLAINTEXT://host-1:9092"],'
         '"jmx_port":-1,"timestamp":"1700000000123","rack":"dc1","features":{},'
-        '"listener_security_protocol_map":{"INTERNAL":"SSL","PLAINTEXT":"PLAINTEXT"}}',
+        '"listener_security_protocol_map":{"INTERNAL":"SSL","PLAINTEXT":"PLAINTEXT"},"software":"minikafka"}',
     ),
     "/brokers/ids/2 without plaintext or rack": (
-        BrokerRegistration((Endpoint("S", "h", 1, "SASL_SSL"),), 5, is_kafka=True),
+        BrokerRegistration((Endpoint("S", "h", 1, "SASL_SSL"),), 5),
         paths.encode_broker,
         lambda data: paths.decode_broker(2, data),
         '{"version":5,"host":null,"port":-1,"endpoints":["S://h:1"],"jmx_port":-1,"timestamp":"5",'
-        '"listener_security_protocol_map":{"S":"SASL_SSL"},"features":{}}',
+        '"listener_security_protocol_map":{"S":"SASL_SSL"},"features":{},"software":"minikafka"}',
     ),
     "/brokers/ids/3 with pages": (
         BrokerRegistration((Endpoint("PLAINTEXT", "h", 1),), 5, http=("::1", 8081)),
@@ -69,14 +68,12 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
         '"software":"minikafka"}',
     ),
     "/brokers/ids/4 with features": (
-        BrokerRegistration(
-            (Endpoint("PLAINTEXT", "h", 1),), 5, features={"group.version": (0, 1)}, is_kafka=True
-        ),
+        BrokerRegistration((Endpoint("PLAINTEXT", "h", 1),), 5, features={"group.version": (0, 1)}),
         paths.encode_broker,
         lambda data: paths.decode_broker(4, data),
         '{"version":5,"host":"h","port":1,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"timestamp":"5",'
         '"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},'
-        '"features":{"group.version":{"min_version":0,"max_version":1}}}',
+        '"features":{"group.version":{"min_version":0,"max_version":1}},"software":"minikafka"}',
     ),
     "/feature": (
         {"group.version": 1, "share.version": 0},
@@ -172,12 +169,23 @@ def test_a_topic_id_is_written_as_kafkas_uuid_is() -> None:
             paths.uuid_from_text(bad)
 
 
+def test_a_broker_of_0_2_is_known_by_its_directories() -> None:
+    """It does not say whose it is; neither do Apache Kafka's, which have no directory ids here."""
+    registration = (
+        b'{"version":5,"host":"h","port":1,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"timestamp":"5"'
+    )
+    assert not paths.decode_broker(1, registration + b"}").is_of_0_2
+    assert paths.decode_broker(1, registration + b',"directory_ids":["a"]}').is_of_0_2
+    ours = paths.encode_broker(BrokerRegistration((Endpoint("PLAINTEXT", "h", 1),), 5, directory_ids=("a",)))
+    assert not paths.decode_broker(1, ours).is_of_0_2
+
+
 def test_older_versions_are_read() -> None:
     old_topic = paths.decode_topic("t", b'{"version":1,"partitions":{"0":[1]}}')
     assert old_topic == TopicAssignment(None, {0: ReplicaAssignment((1,))})
     v1 = b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"22"}'
     assert paths.decode_broker(1, v1) == BrokerRegistration(
-        (Endpoint("PLAINTEXT", "h", 9092),), 22, jmx_port=9999, is_kafka=True
+        (Endpoint("PLAINTEXT", "h", 9092),), 22, jmx_port=9999
     )
     v2 = (
         b'{"version":2,"host":"h","port":9092,"jmx_port":9999,"timestamp":"22",'

@@ -33,12 +33,15 @@ from minikafka.protocol.wire.codec import (
     read_request_header,
 )
 from minikafka.protocol.wire.control_bodies import (
-    decode_own,
-    encode_own,
+    decode_of_0_2,
+    encode_for_0_2,
     to_kafka,
     with_addresses,
     with_names,
 )
+from minikafka.protocol.wire.reading import compile_reader
+from minikafka.protocol.wire.schema import MESSAGES as DEFINITIONS
+from minikafka.protocol.wire.schema import MessageDefinition, schema_of
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.support.codec import decode_request, encode_response
 
@@ -48,8 +51,9 @@ BROKERS = (
     LiveBroker(TWO, 2**40, (ListenerEndpoint("INTERNAL", "::1", 9093),), http=("::1", 8082)),
 )
 PARTITION = LeaderAndIsrPartition(
-    "t", UUID(int=5), 3, 7, ONE, LeaderEpoch(4), (ONE,), 12, (ONE, TWO), (TWO,), (), is_new=True
-)
+    "t", UUID(int=5), 3, 7, ONE, LeaderEpoch(4), (ONE,), 12, (ONE, TWO), (TWO,), (), is_new=True,
+    eligible=(TWO,), last_known_leader=TWO,
+)  # fmt: skip
 MESSAGES: list[tuple[ApiKey, msgspec.Struct, msgspec.Struct]] = [
     (
         ApiKey.LEADER_AND_ISR,
@@ -75,7 +79,7 @@ MESSAGES: list[tuple[ApiKey, msgspec.Struct, msgspec.Struct]] = [
 
 
 @pytest.mark.parametrize(("key", "request_body", "response_body"), MESSAGES)
-def test_a_message_arrives_as_it_was_sent(
+def test_a_message_to_a_broker_of_0_2_arrives_as_it_was_sent(
     key: ApiKey, request_body: msgspec.Struct, response_body: msgspec.Struct
 ) -> None:
     frame = encode_request(
@@ -83,7 +87,12 @@ def test_a_message_arrives_as_it_was_sent(
     )[4:]
     header = read_request_header(frame)
     assert (header.api_key, header.correlation_id, header.client_id) == (key, 9, "controller-1")
-    assert decode_request(header, frame) == request_body
+    found = decode_request(header, frame)
+    if isinstance(found, UpdateMetadataRequest):  # which of them are of 0.2.0 it does not say
+        assert all(each.is_of_0_2 for each in found.live_brokers)
+        brokers = tuple(msgspec.structs.replace(each, is_of_0_2=False) for each in found.live_brokers)
+        found = msgspec.structs.replace(found, live_brokers=brokers)
+    assert found == request_body
 
     answer = encode_response(api_key=key, api_version=0, correlation_id=9, body=response_body)
     assert int.from_bytes(answer[:4], "big") == len(answer) - 4
@@ -101,25 +110,22 @@ def over_the_wire(key: ApiKey, version: int, body: msgspec.Struct, direction: st
 
 
 def as_kafka_has_it(body: Any) -> Any:
-    """What Kafka's messages have no place for is gone."""
+    """What Kafka's messages have no place for, and these brokers do not need, is gone."""
     match body:
-        case LeaderAndIsrRequest():  # which live brokers have a rack is in UpdateMetadata
+        case LeaderAndIsrRequest():  # more of live brokers is in UpdateMetadata
             leaders = tuple(
                 LiveBroker(each.node_id, -1, (ListenerEndpoint("", endpoint.host, endpoint.port),))
                 for each in body.live_leaders
                 for endpoint in each.endpoints
             )
-            return msgspec.structs.replace(body, live_leaders=leaders)
+            states = tuple(msgspec.structs.replace(each, last_known_leader=-1) for each in body.partitions)
+            return msgspec.structs.replace(body, live_leaders=leaders, partitions=states)
         case UpdateMetadataRequest():
-            brokers = tuple(
-                msgspec.structs.replace(each, epoch=-1, http=None, is_kafka=True)
-                for each in body.live_brokers
-            )
             states = tuple(
                 msgspec.structs.replace(each, adding_replicas=(), removing_replicas=(), is_new=False)
                 for each in body.partitions
             )
-            return msgspec.structs.replace(body, live_brokers=brokers, partitions=states)
+            return msgspec.structs.replace(body, partitions=states)
         case LeaderAndIsrResponse():
             by_id = {name: str(topic_id) for name, topic_id in body.topic_ids}
             errors = tuple(each._replace(topic=by_id[each.topic]) for each in body.partitions)
@@ -128,7 +134,7 @@ def as_kafka_has_it(body: Any) -> Any:
 
 
 @pytest.mark.parametrize(("key", "request_body", "response_body"), MESSAGES)
-def test_kafkas_newest_version_carries_what_it_has_room_for(
+def test_a_message_in_kafkas_newest_version_arrives_as_it_was_sent(
     key: ApiKey, request_body: msgspec.Struct, response_body: msgspec.Struct
 ) -> None:
     version = BETWEEN_BROKERS[key].max
@@ -214,6 +220,28 @@ def test_each_leader_has_the_address_that_brokers_use() -> None:
     assert with_addresses(request, "INTERNAL").live_leaders == (LiveBroker(ONE, 3, two[1:]),)
 
 
+def test_what_only_these_brokers_have_is_skipped_by_kafkas() -> None:
+    """Tagged fields that a schema does not know are skipped: with them, and without, it reads the same."""
+    request = UpdateMetadataRequest(ONE, 7, 17, (PARTITION,), BROKERS)
+    plain = msgspec.structs.replace(
+        request,
+        partitions=(msgspec.structs.replace(PARTITION, eligible=(), last_known_leader=BrokerId(-1)),),
+        live_brokers=tuple(msgspec.structs.replace(each, epoch=-1, http=None) for each in BROKERS),
+    )
+    lines = DEFINITIONS.read_bytes().splitlines()
+    line = next(each for each in lines if each.startswith(b'{"apiKey":6,"type":"request"'))
+    kafkas = compile_reader(schema_of(msgspec.json.decode(line, type=MessageDefinition), 8).body)
+
+    def read_by_kafka(body: UpdateMetadataRequest) -> Any:
+        frame = encode_request(
+            api_key=ApiKey.UPDATE_METADATA, api_version=8, correlation_id=9, client_id="c", body=body
+        )[4:]
+        return kafkas(memoryview(frame), read_request_header(frame).body_start, [1000])[0]
+
+    assert read_by_kafka(request) == read_by_kafka(plain)
+    assert over_the_wire(ApiKey.UPDATE_METADATA, 8, plain, "request").live_brokers == plain.live_brokers
+
+
 @pytest.mark.parametrize("key", sorted(CONTROL_VALUES))
 def test_nonsense_is_the_peers_fault(key: ApiKey) -> None:
     frame = int(key).to_bytes(2, "big") + bytes(2) + bytes(4) + b"\xff\xff" + b"\xc1 no MessagePack"
@@ -232,12 +260,12 @@ def test_mutated_bytes_are_a_message_or_the_peers_fault(
 ) -> None:
     """Text that is no UTF-8 came out as UnicodeDecodeError, which is none of msgspec's own errors."""
     direction, body = data.draw(st.sampled_from([("request", request_body), ("response", response_body)]))
-    changed = bytearray(encode_own(body))
+    changed = bytearray(encode_for_0_2(body))
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(0, len(changed) - 1))
         changed[position] = data.draw(st.integers(0, 255))
     try:
-        decode_own(key, direction, bytes(changed))
+        decode_of_0_2(key, direction, bytes(changed))
     except PeerProtocolError as error:
         assert key.name in str(error)
 
@@ -245,9 +273,9 @@ def test_mutated_bytes_are_a_message_or_the_peers_fault(
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "new\nline", "end\n"])
 def test_a_name_that_no_topic_can_have_is_the_peers_fault(name: str) -> None:
     changed = msgspec.structs.replace(PARTITION, topic=name)
-    body = encode_own(LeaderAndIsrRequest(ONE, 7, 17, (changed,), BROKERS))
+    body = encode_for_0_2(LeaderAndIsrRequest(ONE, 7, 17, (changed,), BROKERS))
     with pytest.raises(PeerProtocolError, match=r"partitions\[...\]\.topic|\[3\]"):
-        decode_own(ApiKey.LEADER_AND_ISR, "request", body)
+        decode_of_0_2(ApiKey.LEADER_AND_ISR, "request", body)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +284,6 @@ def test_a_name_that_no_topic_can_have_is_the_peers_fault(name: str) -> None:
 )
 def test_a_number_that_kafkas_schema_cannot_hold_is_the_peers_fault(changes: dict[str, Any]) -> None:
     changed = msgspec.structs.replace(PARTITION, **changes)
-    body = encode_own(UpdateMetadataRequest(ONE, 7, 17, (changed,), BROKERS))
+    body = encode_for_0_2(UpdateMetadataRequest(ONE, 7, 17, (changed,), BROKERS))
     with pytest.raises(PeerProtocolError):
-        decode_own(ApiKey.UPDATE_METADATA, "request", body)
+        decode_of_0_2(ApiKey.UPDATE_METADATA, "request", body)

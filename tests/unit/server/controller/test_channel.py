@@ -325,7 +325,7 @@ class Client:
 
     async def request(self, key: ApiKey, body: Any, *, deadline_ms: int, version: int) -> Any:
         self.requests.append((key, deadline_ms))
-        return UpdateMetadataResponse(0)
+        return LeaderAndIsrResponse(0) if key is ApiKey.LEADER_AND_ISR else UpdateMetadataResponse(0)
 
     async def close(self) -> None:
         self.is_connected = False
@@ -341,7 +341,12 @@ async def test_a_connection_is_made_when_it_is_needed_and_again_when_it_was_lost
         return made[-1]
 
     remote = RemoteBroker(
-        ("localhost", 9092), name="broker 1", client_id="controller", timeout_ms=5000, connect=connect
+        ("localhost", 9092),
+        name="broker 1",
+        client_id="controller",
+        timeout_ms=5000,
+        connect=connect,
+        listener_name="PLAINTEXT",
     )
     assert made == []
     await remote(tell())
@@ -357,6 +362,6 @@ async def test_a_connection_is_made_when_it_is_needed_and_again_when_it_was_lost
 
 
 async def test_a_broker_without_the_listener_cannot_be_reached() -> None:
-    remote = RemoteBroker(None, name="broker 7", client_id="controller", timeout_ms=5000)
+    remote = RemoteBroker(None, name="broker 7", client_id="controller", timeout_ms=5000, listener_name="A")
     with pytest.raises(BrokerUnavailable, match="broker 7"):
         await remote(tell())

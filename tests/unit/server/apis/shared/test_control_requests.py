@@ -28,6 +28,7 @@ from minikafka.protocol.control import (
 )
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.control_bodies import with_names
 from minikafka.server.apis import control
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.conftest import AdminBroker
@@ -261,17 +262,21 @@ async def test_a_producer_writes_into_the_topic_that_it_means_and_not_into_a_lat
     assert controlled.broker.replica_manager.partition(A0).log.log_end_offset == 0
 
 
+@pytest.mark.parametrize("of_0_2", [False, True])
 async def test_they_come_over_the_wire_and_a_broker_that_is_not_the_controller_says_so(
-    controlled: Controlled,
+    controlled: Controlled, of_0_2: bool
 ) -> None:
+    versions = (0, 0) if of_0_2 else (3, 7)
     port = controlled.broker.broker.port
     client = await BrokerClient.connect("127.0.0.1", port, client_id="test", deadline_ms=20_000)
     request = ControlledShutdownRequest(BrokerId(2), 1)
-    answer: Any = await client.request(ApiKey.CONTROLLED_SHUTDOWN, request, deadline_ms=20_000, version=0)
+    answer: Any = await client.request(
+        ApiKey.CONTROLLED_SHUTDOWN, request, deadline_ms=20_000, version=versions[0]
+    )
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
     wanted = LeaderAndIsrRequest(CONTROLLER_ID, NEXT_EPOCH, controlled.broker_epoch, (partition(),), ())
-    answer = await client.request(ApiKey.LEADER_AND_ISR, wanted, deadline_ms=20_000, version=0)
-    assert answer.partitions == (PartitionError("a", 0, 0),)
+    answer = await client.request(ApiKey.LEADER_AND_ISR, wanted, deadline_ms=20_000, version=versions[1])
+    assert with_names(answer, wanted).partitions == (PartitionError("a", 0, 0),)
     await client.close()
 
 
