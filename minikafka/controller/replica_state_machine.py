@@ -177,7 +177,8 @@ class ReplicaStateMachine:
         for each in partitions:
             batch.add_stop_replica(broker, each, delete=False)
             self._transition(broker, each, ReplicaStatus.OFFLINE)
-        batch.add_update_metadata(context.brokers, (p for p in partitions if p not in context.leadership))
+        if leaderless := [each for each in partitions if each not in context.leadership]:
+            batch.add_update_metadata(context.brokers, leaderless)
         led = [each for each in partitions if each in context.leadership]
         while led:
             led = yield from self._remove_from_isrs(broker, led, fenced, batch, failed)
