@@ -127,6 +127,29 @@ def test_followers_leave_the_isr_and_an_unclean_leader_cuts_the_other_kind(clust
     cluster.wait_until("cut", lambda states: [states[0].leader, states[1].leader] == [1, 4])
 
 
+def test_groups_and_transactions_go_on_when_all_brokers_of_one_kind_are_killed(
+    cluster: MixedCluster,
+) -> None:
+    """Each group and each transactional id has a coordinator of the other kind then, with all it knew."""
+    cluster.create("orders", [[1, 2, 3], [2, 3, 4], [3, 4, 1], [4, 1, 2]])
+    names = ("a", "b")
+
+    def work(step: str) -> None:
+        for name in names:
+            cluster.transact("orders", f"tx-{name}", values(8, f"{step}-{name}"))
+        wanted = sorted(each for name in names for each in values(8, f"{step}-{name}"))
+        for name in names:
+            assert sorted(cluster.consume("orders", f"group-{name}", len(wanted))) == wanted
+
+    work("first")
+    for kind, other in OTHER.items():
+        for topic in ("orders", "__consumer_offsets", "__transaction_state"):
+            cluster.wait_until_whole(topic)
+        cluster.kill(*cluster.of_kind(kind))
+        work(f"on {other} alone")
+        cluster.start(*cluster.of_kind(kind))
+
+
 def test_a_follower_takes_what_the_other_kind_has_compacted(cluster: MixedCluster) -> None:
     """Ours compacts at once, Kafka's later: their replicas differ in bytes, and are the same by key."""
     configs = {

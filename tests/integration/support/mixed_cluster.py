@@ -6,12 +6,13 @@ import asyncio
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from kazoo.client import KazooClient
 
 from minikafka.network.broker_client import BrokerClient
@@ -303,6 +304,41 @@ class MixedCluster:
             )
         assert producer.flush(DEADLINE_S) == 0
         assert refused == []
+
+    def transact(self, topic: str, transactional_id: str, values: Sequence[bytes]) -> None:
+        """One transaction of a producer that is new, with a record for each partition in turn."""
+        alive = next(node_id for node_id, each in self.brokers.items() if each.is_running())
+        count = len(self.partitions(topic, alive))
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id, "log_level": 0}
+        )
+        producer.init_transactions(DEADLINE_S)
+        producer.begin_transaction()
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % count)
+        producer.commit_transaction(DEADLINE_S)
+
+    def consume(self, topic: str, group: str, count: int) -> list[bytes]:
+        """So many committed records that the group has not read yet; its offsets are committed then."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+        consumer.subscribe([topic])
+        found: list[bytes] = []
+        until = time.monotonic() + DEADLINE_S
+        while len(found) < count and time.monotonic() < until:
+            message = consumer.poll(1)
+            if message is not None and not message.error():
+                found.append(message.value() or b"")
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        return found
 
     def log(self, node_id: int, topic: str, partition: int) -> bytes:
         """All bytes of a replica."""
