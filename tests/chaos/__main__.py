@@ -35,7 +35,16 @@ def main() -> int:
         type=Path,
         help="where histories and logs are kept (default: those of a failure, in a temporary one)",
     )
+    parser.add_argument(
+        "--kafka",
+        type=int,
+        default=0,
+        metavar="N",
+        help="so many of the five brokers are Apache Kafka 3.9's (on ZooKeeper; default: none)",
+    )
     options = parser.parse_args()
+    if options.kafka and options.store != "zookeeper":
+        parser.error("Apache Kafka's brokers need --store zookeeper")
     keep = options.dir is not None
     base = options.dir or Path(tempfile.mkdtemp(prefix="minikafka-chaos-"))
     ends = time.monotonic() + options.hours * 3600 + options.minutes * 60
@@ -45,7 +54,14 @@ def main() -> int:
     while True:
         store, directory = stores[seed % len(stores)], base / f"seed-{seed}"
         try:
-            report = run(directory, seed=seed, seconds=options.run_seconds, store=store, pace=pace)
+            report = run(
+                directory,
+                seed=seed,
+                seconds=options.run_seconds,
+                store=store,
+                pace=pace,
+                of_kafka=options.kafka,
+            )
         except AssertionError as error:
             print(f"seed {seed}, {store}: {error}\n  kept in {directory}", flush=True)
             failed += 1

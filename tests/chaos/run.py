@@ -133,14 +133,18 @@ class Client:
         self._process.wait(60)
 
 
-def run(directory: Path, *, seed: int, seconds: float, store: str, pace: Pace = UNHURRIED) -> ChaosReport:
+def run(
+    directory: Path, *, seed: int, seconds: float, store: str, pace: Pace = UNHURRIED, of_kafka: int = 0
+) -> ChaosReport:
     """Let it go on for so long, heal, read all, and judge. What was recorded stays in ``directory``.
+
+    ``of_kafka``: how many of the brokers are Apache Kafka 3.9's.
 
     Raises:
         AssertionError: the cluster or a client did not come back.
     """
     directory.mkdir(parents=True)
-    with running(directory, store) as world:
+    with running(directory, store, of_kafka=of_kafka) as world:
         faults = _storm(directory, world, seed, seconds, pace)
     return judge(directory, seed=seed, store=store, seconds=seconds, faults=faults)
 
@@ -151,7 +155,7 @@ def _storm(directory: Path, world: World, seed: int, seconds: float, pace: Pace)
         confluent.make_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3)
     clients = [
         *_producers(directory, programs, bootstrap, seed),
-        *_members(directory, programs, bootstrap, topics),
+        *_members(directory, programs, bootstrap, topics, is_mixed=world.is_mixed),
     ]
     log = directory / "faults.jsonl"
     nemesis = Nemesis(world, topics=topics, partitions=PARTITIONS, pace=pace, seed=seed, log=log)
@@ -191,8 +195,13 @@ def _producers(directory: Path, programs: Programs, bootstrap: str, seed: int) -
             yield Client(directory, f"producer-{number}-{client}-{role}", [*program, role, *where])
 
 
-def _members(directory: Path, programs: Programs, bootstrap: str, topics: list[str]) -> Iterator[Client]:
+def _members(
+    directory: Path, programs: Programs, bootstrap: str, topics: list[str], *, is_mixed: bool
+) -> Iterator[Client]:
+    """Kafka 3.9 has no groups of the consumer protocol on ZooKeeper."""
     for number, (client, group) in enumerate(MEMBERS):
+        if is_mixed and group == "consumer":
+            continue
         where = (bootstrap, ",".join(topics), group, "{history}")
         if (program := programs.of(client, "member")) is not None:
             yield Client(directory, f"member-{number}-{client}", [*program, *where])

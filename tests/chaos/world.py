@@ -43,6 +43,8 @@ class World:
     """Empty where nothing can be mounted."""
     clocks: dict[int, Clock]
     """Empty without libfaketime."""
+    is_mixed: bool
+    """Some of the brokers are Apache Kafka's."""
 
     @property
     def bootstrap(self) -> str:
@@ -51,8 +53,9 @@ class World:
 
 
 @contextlib.contextmanager
-def running(directory: Path, store_kind: str) -> Iterator[World]:
-    """Everything runs. ``store_kind``: ``sqlite`` or ``zookeeper``."""
+def running(directory: Path, store_kind: str, *, of_kafka: int = 0) -> Iterator[World]:
+    """Everything runs. ``store_kind``: ``sqlite`` or ``zookeeper``; so many of the brokers, the first, are
+    Apache Kafka 3.9's, whose clocks are not turned."""
     ports = {node_id: free_port() for node_id in range(1, BROKERS + 1)}
     paths = {node_id: directory / f"broker-{node_id}" for node_id in ports}
     with (
@@ -67,12 +70,20 @@ def running(directory: Path, store_kind: str) -> Iterator[World]:
             }
             for node_id, port in ports.items()
         }
+        kafkas = range(1, of_kafka + 1)
         cluster = ProcessCluster(
-            directory, store.engine, brokers=BROKERS, properties=PROPERTIES, own_properties=own
+            directory,
+            store.engine,
+            brokers=BROKERS,
+            properties=PROPERTIES,
+            own_properties=own,
+            of_kafka=kafkas,
         )
         brokers = cluster.brokers
         links.know(lambda: {each: brokers[each].pid for each in brokers if brokers[each].is_running()})
-        world = World(cluster, links, store, disks, clocks(directory, ports))
+        world = World(
+            cluster, links, store, disks, clocks(directory, ports.keys() - set(kafkas)), bool(kafkas)
+        )
         for node_id, clock in world.clocks.items():
             brokers[node_id].command = clock.command
         try:

@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -25,7 +25,7 @@ from minikafka.server.replica.partition import EARLIEST_TIMESTAMP
 from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 from tests.integration.support import confluent
-from tests.integration.support.process import BrokerProcess
+from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper
 from tests.integration.support.wire import RawClient
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
@@ -177,12 +177,15 @@ class ProcessCluster:
         properties: Mapping[str, object] | None = None,
         own_properties: Mapping[int, Mapping[str, object]] | None = None,
         command: list[str] | None = None,
+        of_kafka: Collection[int] = (),
     ) -> None:
-        """``properties`` are those of all brokers, ``own_properties`` those of single ones, by node id."""
+        """``properties`` are those of all brokers, ``own_properties`` those of single ones, by node id;
+        ``of_kafka``: who are Apache Kafka 3.9's, on ZooKeeper."""
         self.directory = directory
         self.engine = engine
         self._common = PROPERTIES | engine.properties() | dict(properties or {})
         self._command = command
+        self._of_kafka = of_kafka
         own = own_properties or {}
         self.brokers = {
             node_id: self.make_broker(node_id, **own.get(node_id, {})) for node_id in range(1, brokers + 1)
@@ -191,8 +194,11 @@ class ProcessCluster:
 
     def make_broker(self, node_id: int, name: str | None = None, **properties: object) -> BrokerProcess:
         """One more process, not started and not among ``brokers``."""
+        directory = self.directory / (name or f"broker-{node_id}")
+        if node_id in self._of_kafka:
+            return KafkaOnZooKeeper(directory, properties=self._common | {"broker.id": node_id} | properties)
         return BrokerProcess(
-            self.directory / (name or f"broker-{node_id}"),
+            directory,
             properties=self._common | {"node.id": node_id, "http.port": free_port()} | properties,
             command=self._command,
         )
