@@ -35,7 +35,6 @@ from collections.abc import Callable, Iterable
 from minikafka.coordinator.group.classic_group import ClassicGroup, check_session_timeout, new_member_id
 from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import (
-    LEAVE_STATIC_EPOCH,
     PROTOCOL_TYPE,
     ConsumerGroup,
     ConsumerGroupMember,
@@ -46,7 +45,6 @@ from minikafka.coordinator.group.consumer.membership import (
     Refreshment,
     check_epoch,
     join_static_member,
-    known_static_member,
     metadata_of_heartbeat,
     regexes_due,
     static_member_leave,
@@ -58,7 +56,7 @@ from minikafka.coordinator.group.consumer.migration import (
     draft_in_place_of,
     metadata_of_protocols,
 )
-from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_timers, revocation
+from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_member, revocation
 from minikafka.coordinator.group.environment import TopicImage
 from minikafka.coordinator.group.messages import (
     Answer,
@@ -84,7 +82,7 @@ from minikafka.coordinator.group.messages import (
     Ticket,
     coordinator_error,
 )
-from minikafka.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH, check_room
+from minikafka.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, check_room
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.consumer_protocol import (
     MalformedSubscription,
@@ -181,7 +179,7 @@ class ClassicMembers:
         group.awaited_joins.discard(member_id)
         timers: Effects = []
         if replaced is not None and replaced != member_id:
-            timers += forget_timers(group.group_id, replaced)
+            timers += forget_member(group.group_id, replaced)
         if draft.becomes is None:
             timers += [
                 Complete(GroupOperation(OperationKind.JOIN, group.group_id, member_id)),
@@ -280,7 +278,7 @@ def _joining(draft: GroupDraft, request: JoinGroup, member_id: str) -> ConsumerG
         return draft.group.members.get(member_id) or ConsumerGroupMember(member_id)
     if not request.member_id:
         return join_static_member(draft, request.group_instance_id, member_id, is_classic=True)
-    return known_static_member(draft.group, request.group_instance_id, member_id)
+    return draft.group.known_static_member(request.group_instance_id, member_id)
 
 
 def _classic_member(
@@ -290,7 +288,7 @@ def _classic_member(
     if instance_id is None:
         member = group.member(member_id)
     else:
-        member = known_static_member(group, instance_id, member_id)
+        member = group.known_static_member(instance_id, member_id)
     _check_classic(member)
     if generation != member.epoch:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
@@ -302,7 +300,7 @@ def _leaving(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerGroupMembe
     if leaving.group_instance_id is None:
         member = group.member(leaving.member_id)
     elif leaving.member_id:
-        member = known_static_member(group, leaving.group_instance_id, leaving.member_id)
+        member = group.known_static_member(leaving.group_instance_id, leaving.member_id)
     else:
         found = group.static_member(leaving.group_instance_id)
         if found is None:
@@ -467,7 +465,7 @@ class ConsumerGroups:
         )
         timers: Effects = [self._updater.session(draft.group, member)]
         if replaced is not None and replaced != member_id:
-            timers += forget_timers(group.group_id, replaced)
+            timers += forget_member(group.group_id, replaced)
         if member.current is not before.current:
             timers.append(revocation(group.group_id, member))
         result = ConsumerGroupHeartbeatResult(
@@ -496,7 +494,7 @@ class ConsumerGroups:
         if request.instance_id is None:
             group.member(member_id)
         else:
-            known_static_member(group, request.instance_id, member_id)
+            group.known_static_member(request.instance_id, member_id)
         answer = Answer(
             ticket,
             ConsumerGroupHeartbeatResult(
@@ -589,7 +587,7 @@ def _member_of(draft: GroupDraft, request: ConsumerGroupHeartbeat, member_id: st
     if request.instance_id is not None:
         if joins:
             return join_static_member(draft, request.instance_id, member_id, is_classic=False)
-        member = known_static_member(draft.group, request.instance_id, member_id)
+        member = draft.group.known_static_member(request.instance_id, member_id)
     elif joins and member_id not in draft.group.members:
         return ConsumerGroupMember(member_id)
     else:
