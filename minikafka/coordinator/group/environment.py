@@ -10,7 +10,6 @@ What the groups of a coordinator have done, for its metrics. Kafka: ``GroupCoord
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol, Self
 from uuid import UUID
 
@@ -138,8 +137,8 @@ class TopicImage(Protocol):
 
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None: ...
 
-    def names(self) -> Iterable[str]:
-        """In alphabetical order."""
+    def names(self) -> tuple[str, ...]:
+        """In alphabetical order; the same tuple while ``version`` is the same."""
         ...
 
 

@@ -71,7 +71,7 @@ from minikafka.protocol.internal.group_records import (
     TopicPartitions,
 )
 from minikafka.regex import compile_regex
-from minikafka.steps import Steps, finish
+from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 
 Owner = Callable[[UUID, int], str | None]
 """Who owns a partition, or must give it back: a member id."""
@@ -300,10 +300,10 @@ REMEMBERED_MAX = 32
 
 
 class Matches(NamedTuple):
-    """Which of the names that it has ``seen`` an expression matches, in alphabetical order."""
+    """Which of the names that it has ``seen`` an expression matches, both in alphabetical order."""
 
     regex: str
-    seen: frozenset[str]
+    seen: tuple[str, ...]
     matched: tuple[str, ...]
 
 
@@ -318,33 +318,32 @@ def check_regex(regex: str) -> None:
 
 def resolve_regex(regex: str, topics: TopicImage, may_describe: MayDescribe | None = None) -> tuple[str, ...]:
     """The names of the topics that ``regex``, which compiles, matches, and that may be described; in
-    alphabetical order. Where most of them are remembered this costs little."""
+    alphabetical order. Where most of them are remembered this costs little, and nothing where all are and no
+    rules are asked."""
     matches = finish(resolve_regex_in_steps(regex, topics.names()))
     remember(matches)
-    if may_describe is None:
-        return matches.matched
-    return tuple(name for name in matches.matched if may_describe(name))
+    return matches.matched if may_describe is None else tuple(filter(may_describe, matches.matched))
 
 
-def resolve_regex_in_steps(regex: str, names: Iterable[str]) -> Steps[Matches]:
+def resolve_regex_in_steps(regex: str, names: tuple[str, ...]) -> Steps[Matches]:
     """What it matches of ``names``, which are in alphabetical order; only those are matched that are not
     remembered."""
-    in_order = tuple(names)
-    all_names = frozenset(in_order)
-    known = _remembered.get(regex, Matches(regex, frozenset(), ()))
-    if known.seen == all_names:
+    known = _remembered.get(regex, Matches(regex, (), ()))
+    if known.seen == names:  # most often the same tuple
         return known
     pattern = _compiled(regex)
-    hits = frozenset(known.matched)
+    seen, hits = frozenset(known.seen), frozenset(known.matched)
     matched = []
-    for name in in_order:
+    for count, name in enumerate(names, start=1):
         if name in hits:
             matched.append(name)
-        elif name not in known.seen:
+        elif name not in seen:
             if pattern.fullmatch(name):
                 matched.append(name)
             yield
-    return Matches(regex, all_names, tuple(matched))
+        if count % ELEMENTS_A_STEP == 0:
+            yield
+    return Matches(regex, names, tuple(matched))
 
 
 def remember(matches: Matches) -> None:

@@ -24,6 +24,15 @@ def test_an_expression_must_match_the_whole_name() -> None:
     assert resolve_regex("orders|.*_eu", topics) == ("orders", "orders_eu")
 
 
+def test_what_an_expression_matches_is_found_once_for_the_same_topics() -> None:
+    topics = FakeTopics(orders=1, orders_eu=1, payments=1)
+    found = resolve_regex("orders.*", topics)
+    assert resolve_regex("orders.*", topics) is found
+    topics.put("orders_us", 1)
+    assert resolve_regex("orders.*", topics) == ("orders", "orders_eu", "orders_us")
+    assert resolve_regex("orders.*", topics, lambda name: name != "orders_eu") == ("orders", "orders_us")
+
+
 @pytest.mark.parametrize("regex", ["(", "a{2000}", "(?=a)b", r"(a)\1", "(((a{30}){30}){30})", "a" * 2_001])
 def test_what_does_not_compile_is_refused(regex: str) -> None:
     with pytest.raises(KafkaError) as refused:

@@ -90,8 +90,8 @@ class FakeTopics:
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
-    def names(self) -> Iterable[str]:
-        return sorted(self._topics)
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._topics))
 
 
 class World:
