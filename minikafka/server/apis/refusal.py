@@ -5,7 +5,7 @@ of share and streams groups when their feature is off): the error stands where t
 the top or with each thing that was asked about; everything else in the answer is empty. The connection stays,
 and clients say what is wrong: Java's raise UnsupportedVersionException.
 
-UpdateStreamsGroupTopologyDescription (key 93, KIP-1331) needs a plugin of the broker's, written in Java
+StreamsGroupTopologyDescriptionUpdate (key 93, KIP-1331) needs a plugin of the broker's, written in Java
 (``group.streams.topology.description.plugin.class``). By default Kafka 4.4 has none and answers the same; a
 member pushes its description only where a heartbeat's answer asks for it, and ours never does.
 
