@@ -282,7 +282,7 @@ class DescribedModernMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DescribedModernGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """For ConsumerGroupDescribe and ShareGroupDescribe."""
+    """For ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe; each has its own members."""
 
     group_id: str
     error: ErrorCode = ErrorCode.NONE
@@ -290,8 +290,7 @@ class DescribedModernGroup(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     group_epoch: int = 0
     assignment_epoch: int = 0
-    assignor_name: str = ""
-    members: tuple[DescribedModernMember, ...] = ()
+    assignor_name: str | None = ""
 
 
 class ConsumerGroupHeartbeat(ModernGroupHeartbeat, frozen=True, kw_only=True):
@@ -446,15 +445,9 @@ class DescribedStreamsMember(msgspec.Struct, frozen=True, kw_only=True):
     target_assignment: MemberTasks
 
 
-class DescribedStreamsGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """For StreamsGroupDescribe. The topology has the partitions that its topics have, when all are there."""
+class DescribedStreamsGroup(DescribedModernGroup, frozen=True, kw_only=True):
+    """The topology has the partitions that its topics have, when all are there."""
 
-    group_id: str
-    error: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
     assignor_name: str | None = None
     topology: StreamsGroupTopologyValue | None = None
     members: tuple[DescribedStreamsMember, ...] = ()

@@ -66,6 +66,7 @@ _REASONS: Final[Mapping[ApiKey, str]] = {
 _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: _groups,
     ApiKey.SHARE_GROUP_DESCRIBE: _groups,
+    ApiKey.STREAMS_GROUP_DESCRIBE: _groups,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _groups_with_topics,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _partitions,
     ApiKey.READ_SHARE_GROUP_STATE: _partitions,

@@ -6,7 +6,6 @@ And their offsets: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShar
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +13,7 @@ from minikafka.coordinator.group.messages import (
     AlterShareGroupOffsets,
     AlterShareGroupOffsetsResult,
     DeleteShareGroupOffsetsResult,
-    DescribedShareMember,
+    DescribedShareGroup,
     ShareGroupHeartbeat,
 )
 from minikafka.coordinator.share.messages import (
@@ -44,9 +43,11 @@ from minikafka.server.apis.shared.coordinator_requests import (
 )
 from minikafka.server.apis.shared.leader_offsets import latest_offsets
 from minikafka.server.apis.shared.modern_groups import (
-    assignment_body,
+    assigned_topics,
     describe_groups,
+    group_body,
     heartbeat_body,
+    member_body,
     refusal_of_group,
     refusal_of_topics,
 )
@@ -116,22 +117,14 @@ def handle_share_group_describe(services: Services, context: RequestContext, req
             services,
             context,
             request,
+            kind=DescribedShareGroup,
             describe=lambda shard, group_id: shard.describe_share_group(group_id),
-            member=partial(_member, services.metadata),
+            topics=lambda group: assigned_topics(services.metadata, group.members),
+            body=lambda group: group_body(
+                group, [member_body(services.metadata, each) for each in group.members]
+            ),
         )
     )
-
-
-def _member(metadata: MetadataCache, member: DescribedShareMember) -> Body:
-    return {
-        "member_id": member.member_id,
-        "rack_id": member.rack_id,
-        "member_epoch": member.member_epoch,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "subscribed_topic_names": list(member.subscribed_topic_names),
-        "assignment": assignment_body(metadata, member.assignment),
-    }
 
 
 async def handle_describe_share_group_offsets(
