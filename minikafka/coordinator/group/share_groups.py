@@ -157,10 +157,6 @@ class ShareGroups:
     def __repr__(self) -> str:
         return f"ShareGroups({sum(isinstance(each, ShareGroup) for each in self._groups.values())} groups)"
 
-    def owns(self, group_id: str) -> bool:
-        """Whether the group is a share group."""
-        return self._find(group_id) is not None
-
     # Members
 
     def heartbeat(self, request: ShareGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:

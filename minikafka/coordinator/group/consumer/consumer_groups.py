@@ -434,10 +434,6 @@ class ConsumerGroups:
         count = sum(isinstance(group, ConsumerGroup) for group in self._groups.values())
         return f"ConsumerGroups({count} groups)"
 
-    def owns(self, group_id: str) -> bool:
-        """Whether the group is one of this protocol."""
-        return self._updater.find(group_id) is not None
-
     def heartbeat(self, request: ConsumerGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:
         """Also for a group of the classic protocol, which is upgraded if it may be.
 
@@ -545,11 +541,10 @@ class ConsumerGroups:
 
     # What others ask
 
-    def regexes_due(self, group_id: str, now_ms: int, *, has_rules: bool) -> list[str]:
-        """See ``subscription.regexes_due``; none of a group that is not there."""
-        group = self._updater.find(group_id)
+    def regexes_due(self, group: ConsumerGroup, now_ms: int, *, has_rules: bool) -> list[str]:
+        """See ``membership.regexes_due``."""
         refreshment = Refreshment(self._settings.group_consumer_regex_refresh_interval_ms, has_rules)
-        return [] if group is None else regexes_due(group, self._topics, now_ms, refreshment)
+        return regexes_due(group, self._topics, now_ms, refreshment)
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """A group that is not there, or not of this protocol, is described as GROUP_ID_NOT_FOUND."""

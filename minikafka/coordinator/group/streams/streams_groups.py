@@ -178,15 +178,6 @@ class StreamsGroups:
             f"StreamsGroups({sum(isinstance(each, StreamsGroup) for each in self._groups.values())} groups)"
         )
 
-    def owns(self, group_id: str) -> bool:
-        """Whether the group is a streams group."""
-        return self._find(group_id) is not None
-
-    def is_empty(self, group_id: str) -> bool:
-        """Whether it is a streams group without members."""
-        group = self._find(group_id)
-        return group is not None and group.is_empty
-
     def join_after_end(self, request: JoinGroup, ticket: Ticket) -> Effects:
         """A classic member joins where a streams group has no members: that one ends (see the module header).
         Answered with a JoinGroupResult."""

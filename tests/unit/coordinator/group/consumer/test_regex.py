@@ -156,11 +156,13 @@ def test_rights_are_looked_at_again_when_the_refresh_interval_is_over() -> None:
     allowed.add("orders_eu")
     world.shell.advance(40_000)
     consumer.beat()
-    assert not world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=True)
+    assert not world.coordinator.regexes_due(world.group, world.shell.now_ms, has_rules=True)
     assert names(consumer) == ["orders"]
     world.shell.advance(20_000)
-    assert world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=True) == ["order.*"]
-    assert not world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=False), "nothing to look at"
+    assert world.coordinator.regexes_due(world.group, world.shell.now_ms, has_rules=True) == ["order.*"]
+    assert not world.coordinator.regexes_due(world.group, world.shell.now_ms, has_rules=False), (
+        "nothing to look at"
+    )
     settle(consumer)
     assert names(consumer) == ["orders", "orders_eu"]
 

@@ -128,7 +128,7 @@ class World:
         self.shell.carry_out(self.classic.loaded(now_ms) + self.coordinator.loaded(now_ms))
 
     def expired(self, operation: GroupOperation, now_ms: int) -> Effects:
-        if self.coordinator.owns(operation.group_id):
+        if isinstance(self.groups.get(operation.group_id), ConsumerGroup):
             return self.coordinator.expired(operation, now_ms)
         return self.classic.expired(operation, now_ms)
 
