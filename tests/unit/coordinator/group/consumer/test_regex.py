@@ -10,7 +10,7 @@ from minikafka.coordinator.group.consumer.membership import check_regex, resolve
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.regex import compile_regex
-from tests.unit.coordinator.group.consumer.world import GROUP, FakeConsumer, FakeTopics, World, settle
+from tests.unit.coordinator.group.consumer.world import FakeConsumer, FakeTopics, World, settle
 
 
 def names(consumer: FakeConsumer) -> list[str]:
