@@ -77,6 +77,7 @@ class StreamsGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     num_warmup_replicas: int = 2
     task_offset_interval_ms: int = 60_000
     acceptable_recovery_lag: int = 10_000
+    assignor_offload_enable: bool = True
     rack_aware_assignment_tags: tuple[str, ...] = ()
 
     @classmethod
@@ -91,6 +92,7 @@ class StreamsGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             num_warmup_replicas=config.streams_num_warmup_replicas,
             task_offset_interval_ms=config.streams_task_offset_interval_ms,
             acceptable_recovery_lag=config.streams_acceptable_recovery_lag,
+            assignor_offload_enable=config.streams_assignor_offload_enable,
             rack_aware_assignment_tags=config.streams_rack_aware_assignment_tags,
         )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -475,8 +475,9 @@ class ComputeAssignment(NamedTuple):
     changes; ``done`` hears what comes of it, as a call of the shard, or None: it has failed."""
 
     group_id: str
-    compute: Callable[[], Mapping[str, TopicPartitions]]
-    done: Callable[[Mapping[str, TopicPartitions] | None, int], Effects]
+    compute: Callable[[], Mapping[str, Any]]
+    """What each member shall have, by its id: of what kind it is, is the group's."""
+    done: Callable[[Mapping[str, Any] | None, int], Effects]
 
 
 class Append(effects.Append[GroupRecord, "Effect"]):

@@ -35,7 +35,7 @@ from minikafka.coordinator.group.messages import (
     coordinator_error,
 )
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.group_records import GroupRecord, Key, TopicPartitions, Value
+from minikafka.protocol.internal.group_records import GroupRecord, Key, Value
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -43,8 +43,9 @@ LEAVE_STATIC_EPOCH = -2
 """A static member that is away, and is expected back before its session ends."""
 
 ASSIGNED_AT_ONCE_MAX = 20_000
-"""``GroupSpec.cost`` up to which an assignment is worked out at once, so that the member which asks has it in
-its answer: at most 20 to 30 ms. 10,000 partitions, where all want the same topics, are."""
+"""What an assignment may cost that is worked out at once, so that the member which asks has it in its answer:
+at most 20 to 30 ms. 10,000 partitions, where all want the same topics, are. Roughly in microseconds
+(``GroupSpec.cost``, ``task_assignor.cost_of``)."""
 
 RETRY_MS = 500
 """After which a fencing whose append failed is tried again (Kafka: ``CoordinatorTimerImpl``)."""
@@ -346,11 +347,12 @@ class AssignedGroup(Protocol):
 
     computing_epoch: int
     """For which it is; -1: none is."""
-    epoch: int
     assignment_epoch: int
 
 
 AnyAssigned = TypeVar("AnyAssigned", bound=AssignedGroup)
+Target = TypeVar("Target")
+"""What a member shall have."""
 
 
 def is_computed_beside(group: AssignedGroup, cost: int, *, enabled: bool) -> bool:
@@ -362,16 +364,16 @@ def is_computed_beside(group: AssignedGroup, cost: int, *, enabled: bool) -> boo
 def compute_assignment(
     group_id: str,
     epoch: int,
-    compute: Callable[[], Mapping[str, TopicPartitions]],
+    compute: Callable[[], Mapping[str, Target]],
     *,
     find: Callable[[], AnyAssigned | None],
-    write: Callable[[AnyAssigned, Mapping[str, TopicPartitions], int], Effects],
+    write: Callable[[AnyAssigned, Mapping[str, Target], int], Effects],
 ) -> Effects:
     """Begin to work out a target for ``epoch``, unless one is being worked out; ``write`` is given the group,
     the targets and the time. Where the group has another epoch by then it is good until there is a target for
     that: no partition is in it more often than it may be."""
 
-    def done(targets: Mapping[str, TopicPartitions] | None, now_ms: int) -> Effects:
+    def done(targets: Mapping[str, Target] | None, now_ms: int) -> Effects:
         group = find()
         if group is None or group.computing_epoch != epoch:
             return []

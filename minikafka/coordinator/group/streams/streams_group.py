@@ -184,6 +184,8 @@ class StreamsGroup(ModernGroup[StreamsGroupMember]):
         """The processes of the members that have a task; one twice while a log with a gap is replayed."""
         self._topology_bytes = 0
         self.notes = Notes()
+        self.computing_epoch = -1
+        """For which a target is being worked out beside the loop; -1: none is."""
 
     def __repr__(self) -> str:
         return f"StreamsGroup({self._group_id!r}, {self.state}, {self.epoch}, {len(self.members)} members)"

@@ -5,7 +5,8 @@ KIP-848 (``consumer.consumer_groups``), with tasks in the place of partitions:
 
 1. what the member tells, the topics as they are (``configured_topology``) and how tasks are to be assigned:
    if any of that is new, a new group epoch;
-2. for a new group epoch, a new target assignment (``task_assignor``);
+2. for a new group epoch, a new target assignment (``task_assignor``), worked out beside the loop if that takes
+   long;
 3. one step of this member from the tasks that it has to its target (``reconciliation``).
 
 The first member brings the topology, which stays the group's: later ones must have the same, or an older one,
@@ -60,9 +61,11 @@ from minikafka.coordinator.group.modern_group import (
     carry_out,
     check_memory,
     check_room,
+    compute_assignment,
     find_group,
     forget_timers,
     group_of_record,
+    is_computed_beside,
     may_assign,
     replace_static_member,
     revocation_timer,
@@ -93,7 +96,7 @@ from minikafka.coordinator.group.streams.streams_group import (
     required_topics,
     topology_bytes,
 )
-from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign
+from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign, cost_of
 from minikafka.coordinator.group.streams.tasks import Tasks
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
@@ -382,25 +385,37 @@ class StreamsGroups:
         settings: StreamsGroupSettings,
         now_ms: int,
     ) -> None:
+        """A target for the group's epoch: now, or when it is worked out, if that takes long. Members have the
+        last one until then."""
         group = draft.group
-        assigned: Mapping[str, Tasks] = {}
-        if configured.status is None and configured.subtopologies is not None:
-            specs = {each.member_id: _spec(group, each) for each in group.members.values()}
+        if group.computing_epoch >= 0:
+            return
+        group_id, epoch = group.group_id, group.epoch
+        if configured.status is not None or configured.subtopologies is None:
+            _write_target(draft, dict.fromkeys(group.members, NO_TARGET), epoch, now_ms)
+            return
+        specs = {each.member_id: _spec(group, each) for each in group.members.values()}
+
+        def compute() -> dict[str, StreamsGroupTargetAssignmentMemberValue]:
             assigned = assign(specs, configured, settings)
-        for member_id in group.members:
-            tasks = assigned.get(member_id)
-            value = NO_TARGET
-            if tasks is not None:
-                value = StreamsGroupTargetAssignmentMemberValue(
-                    active_tasks=some_tasks(tasks.active),
-                    standby_tasks=some_tasks(tasks.standby),
-                    warmup_tasks=some_tasks(tasks.warmup),
-                )
-            if group.targets.get(member_id) != value:
-                draft.write(StreamsGroupTargetAssignmentMemberKey(group.group_id, member_id), value)
-        draft.write(
-            StreamsGroupTargetAssignmentMetadataKey(group.group_id),
-            StreamsGroupTargetAssignmentMetadataValue(group.epoch, now_ms),
+            return {member_id: _target(tasks) for member_id, tasks in assigned.items()}
+
+        cost = cost_of(configured, settings, len(specs))
+        if not is_computed_beside(group, cost, enabled=settings.assignor_offload_enable):
+            _write_target(draft, compute(), epoch, now_ms)
+            return
+
+        def write(
+            group: StreamsGroup, targets: Mapping[str, StreamsGroupTargetAssignmentMemberValue], now_ms: int
+        ) -> Effects:
+            draft = StreamsGroupDraft(group)
+            _write_target(draft, targets, epoch, now_ms)
+            return self._change(draft, [])
+
+        draft.begins.append(
+            lambda: compute_assignment(
+                group_id, epoch, compute, find=lambda: self._find(group_id), write=write
+            )
         )
 
     def _reconcile(
@@ -732,6 +747,31 @@ def _assignment_configs(settings: StreamsGroupSettings) -> tuple[tuple[str, str]
     if settings.rack_aware_assignment_tags:
         configs[RACK_AWARE_TAGS] = ",".join(settings.rack_aware_assignment_tags)
     return tuple(sorted(configs.items()))
+
+
+def _write_target(
+    draft: StreamsGroupDraft,
+    targets: Mapping[str, StreamsGroupTargetAssignmentMemberValue],
+    epoch: int,
+    now_ms: int,
+) -> None:
+    """As far as it has changed; members that are gone have none."""
+    group = draft.group
+    for member_id, target in targets.items():
+        if member_id in group.members and group.targets.get(member_id) != target:
+            draft.write(StreamsGroupTargetAssignmentMemberKey(group.group_id, member_id), target)
+    draft.write(
+        StreamsGroupTargetAssignmentMetadataKey(group.group_id),
+        StreamsGroupTargetAssignmentMetadataValue(epoch, now_ms),
+    )
+
+
+def _target(tasks: Tasks) -> StreamsGroupTargetAssignmentMemberValue:
+    return StreamsGroupTargetAssignmentMemberValue(
+        active_tasks=some_tasks(tasks.active),
+        standby_tasks=some_tasks(tasks.standby),
+        warmup_tasks=some_tasks(tasks.warmup),
+    )
 
 
 def _spec(group: StreamsGroup, member: StreamsGroupMember) -> MemberSpec:
