@@ -5,8 +5,7 @@ KIP-848 (``consumer.consumer_groups``), with tasks in the place of partitions:
 
 1. what the member tells, the topics as they are (``configured_topology``) and how tasks are to be assigned:
    if any of that is new, a new group epoch;
-2. for a new group epoch, a new target assignment (``task_assignor``), worked out beside the loop if that takes
-   long;
+2. for a new group epoch, a new target assignment (``task_assignor``), beside the loop if that takes long;
 3. one step of this member from the tasks that it has to its target (``reconciliation``).
 
 The first member brings the topology, which stays the group's: later ones must have the same, or an older one,
