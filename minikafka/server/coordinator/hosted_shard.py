@@ -36,6 +36,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from minikafka.clock import Clock
@@ -313,7 +314,7 @@ class HostedShard(Generic[S]):
         append.end_offset = required_offset
         self._carry_out(append.written(now_ms))
         self._log.when_committed(
-            required_offset, lambda error: self._settled(append, error), timeout_ms=append.timeout_ms
+            required_offset, partial(self._settled, append), timeout_ms=append.timeout_ms
         )
 
     def _settled(self, append: Append[Any, Any], error: KafkaError | None) -> None:
