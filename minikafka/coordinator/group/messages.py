@@ -291,6 +291,7 @@ class DescribedModernGroup(msgspec.Struct, frozen=True, kw_only=True):
     group_epoch: int = 0
     assignment_epoch: int = 0
     assignor_name: str | None = ""
+    members: tuple[Any, ...] = ()
 
 
 class ConsumerGroupHeartbeat(ModernGroupHeartbeat, frozen=True, kw_only=True):

@@ -548,8 +548,7 @@ class ShareGroups:
         self._asking.pop(ticket, None)
 
     def describe(self, group_id: str) -> DescribedShareGroup:
-        """A group that is not there, or no share group, is described as GROUP_ID_NOT_FOUND. Topics that are
-        gone are left out: they have no name any more."""
+        """A group that is not there, or no share group, is described as GROUP_ID_NOT_FOUND."""
         group = self._find(group_id)
         if group is None:
             error = _not_found(group_id)
@@ -568,14 +567,11 @@ class ShareGroups:
                     client_id=member.metadata.client_id,
                     client_host=member.metadata.client_host,
                     subscribed_topic_names=member.metadata.subscribed_topic_names,
-                    assignment=self._existing(member.assigned),
+                    assignment=member.assigned,
                 )
                 for member in group.members.values()
             ),
         )
-
-    def _existing(self, partitions: TopicPartitions) -> TopicPartitions:
-        return {key: each for key, each in partitions.items() if self._topics.topic_by_id(key) is not None}
 
     # Changes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from minikafka.coordinator.group.messages import (
@@ -29,7 +30,6 @@ from minikafka.server.apis.shared.modern_groups import (
     assigned_topics,
     assignment_body,
     describe_groups,
-    group_body,
     heartbeat_body,
     member_body,
     refusal_of_group,
@@ -136,9 +136,7 @@ def handle_consumer_group_describe(services: Services, context: RequestContext, 
             kind=DescribedConsumerGroup,
             describe=lambda shard, group_id: shard.describe_consumer_group(group_id),
             topics=lambda group: assigned_topics(services.metadata, group.members),
-            body=lambda group: group_body(
-                group, [_member(services.metadata, each) for each in group.members]
-            ),
+            member=partial(_member, services.metadata),
         )
     )
 

@@ -6,6 +6,7 @@ And their offsets: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShar
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -45,7 +46,6 @@ from minikafka.server.apis.shared.leader_offsets import latest_offsets
 from minikafka.server.apis.shared.modern_groups import (
     assigned_topics,
     describe_groups,
-    group_body,
     heartbeat_body,
     member_body,
     refusal_of_group,
@@ -120,9 +120,7 @@ def handle_share_group_describe(services: Services, context: RequestContext, req
             kind=DescribedShareGroup,
             describe=lambda shard, group_id: shard.describe_share_group(group_id),
             topics=lambda group: assigned_topics(services.metadata, group.members),
-            body=lambda group: group_body(
-                group, [member_body(services.metadata, each) for each in group.members]
-            ),
+            member=partial(member_body, services.metadata),
         )
     )
 

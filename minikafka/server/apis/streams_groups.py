@@ -31,7 +31,6 @@ from minikafka.server.apis.shared.authorization import is_authorized_on_cluster,
 from minikafka.server.apis.shared.coordinator_requests import ask_group, client_host, client_id
 from minikafka.server.apis.shared.modern_groups import (
     describe_groups,
-    group_body,
     refusal_of_group,
     refusal_of_topics,
 )
@@ -297,15 +296,16 @@ def handle_streams_group_describe(services: Services, context: RequestContext, r
             kind=DescribedStreamsGroup,
             describe=lambda shard, group_id: shard.describe_streams_group(group_id),
             topics=lambda group: () if group.topology is None else _topics_of(group.topology.subtopologies),
-            body=lambda group: _described(group, wants_description=wants_description),
+            member=_member,
+            more=lambda group: _topology_fields(group, wants_description=wants_description),
             topics_denied="The described group uses topics that the client is not authorized to describe.",
         )
     )
 
 
-def _described(group: DescribedStreamsGroup, *, wants_description: bool) -> Body:
+def _topology_fields(group: DescribedStreamsGroup, *, wants_description: bool) -> Body:
     topology = group.topology
-    return group_body(group, [_member(member) for member in group.members]) | {
+    return {
         "topology": (
             None
             if topology is None

@@ -57,7 +57,6 @@ from minikafka.coordinator.group.consumer.migration import (
     metadata_of_protocols,
 )
 from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_member, revocation
-from minikafka.coordinator.group.environment import TopicImage
 from minikafka.coordinator.group.messages import (
     Answer,
     Append,
@@ -89,7 +88,7 @@ from minikafka.protocol.internal.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
-from minikafka.protocol.internal.group_records import GroupRecord, TopicPartitions
+from minikafka.protocol.internal.group_records import GroupRecord
 
 
 class JoinAfterEnd(Append):
@@ -341,16 +340,8 @@ CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
 
 
-def describe_group(group: ConsumerGroup, topics: TopicImage, default_assignor: str) -> DescribedConsumerGroup:
-    """Topics that are gone are left out: they have no name any more."""
-
-    def existing(partitions: TopicPartitions) -> TopicPartitions:
-        return {
-            topic_id: numbers
-            for topic_id, numbers in partitions.items()
-            if topics.topic_by_id(topic_id) is not None
-        }
-
+def describe_group(group: ConsumerGroup, default_assignor: str) -> DescribedConsumerGroup:
+    """With the ids of topics, some of which may be gone."""
     members = tuple(
         DescribedConsumerMember(
             member_id=member.member_id,
@@ -361,8 +352,8 @@ def describe_group(group: ConsumerGroup, topics: TopicImage, default_assignor: s
             client_host=member.metadata.client_host,
             subscribed_topic_names=member.metadata.subscribed_topic_names,
             subscribed_topic_regex=member.regex,
-            assignment=existing(member.assigned),
-            target_assignment=existing(group.targets.get(member.member_id, {})),
+            assignment=member.assigned,
+            target_assignment=group.targets.get(member.member_id, {}),
             member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
         )
         for member in group.members.values()
@@ -552,7 +543,7 @@ class ConsumerGroups:
         if group is None:
             error = _not_found(group_id)
             return DescribedConsumerGroup(group_id=group_id, error=error.code, error_message=error.message)
-        return describe_group(group, self._topics, self._settings.group_consumer_assignors[0])
+        return describe_group(group, self._settings.group_consumer_assignors[0])
 
     # The log
 
