@@ -735,6 +735,16 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         int,
         prop(INT, MEDIUM, "The longest such time that a streams group may have.", ge=0),
     ] = 15_000
+    group_streams_assignor_offload_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether a thread works out assignments of streams groups that take long. Else they are worked "
+            "out at once, and all requests wait.",
+            update=CLUSTER_WIDE,
+        ),
+    ] = True
     group_streams_assignors: Annotated[
         tuple[Literal["sticky"], ...],
         prop(LIST, MEDIUM, "The assignor of streams groups; there is one."),

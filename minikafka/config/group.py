@@ -128,6 +128,14 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     streams_assignment_interval_ms: Annotated[
         int, prop(INT, MEDIUM, "The least time between two assignments of a streams group.", ge=0)
     ] = 1_000
+    streams_assignor_offload_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether a thread works out large assignments of the streams group.",
+        ),
+    ] = True
     streams_task_offset_interval_ms: Annotated[
         int,
         prop(
@@ -178,6 +186,7 @@ _OF_BROKER = (
     *_BOUNDED,
     "consumer.assignor.offload.enable",
     "share.assignor.offload.enable",
+    "streams.assignor.offload.enable",
     *_MOST,
     *_LEAST,
     "streams.initial.rebalance.delay.ms",

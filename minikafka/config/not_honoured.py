@@ -120,10 +120,6 @@ TREATMENTS: Final = (
         ),
     ),
     Treatment(
-        "Assignments of streams groups are worked out at once.",
-        ("group.streams.assignor.offload.enable",),
-    ),
-    Treatment(
         "Metrics are scraped from /metrics (http.port).",
         (
             "kafka.metrics.polling.interval.secs",

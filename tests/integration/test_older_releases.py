@@ -83,7 +83,7 @@ async def _aiokafka(bootstrap: str) -> None:
 async def test_librdkafka_keeps_to_itself_that_a_release_is_too_old_for_the_consumer_protocol() -> None:
     """3.9 has ConsumerGroupHeartbeat in version 0 alone, and librdkafka makes member ids itself, for which it
     needs version 1 (KIP-1082): it sends none, looks for another coordinator for ever, and its caller gets
-    neither a record nor an error. Only its log says why."""
+    neither a record nor an error. Only its log says why. Apache Kafka 3.9.1 leaves it waiting likewise."""
     async with Broker(api_versions="3.9") as broker:
         lines = await asyncio.to_thread(_consumer_protocol, broker.bootstrap_servers)
         asked = broker.server.services.request_metrics.of(ApiKey.CONSUMER_GROUP_HEARTBEAT)

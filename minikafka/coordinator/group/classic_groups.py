@@ -667,20 +667,17 @@ class ClassicGroups:
         self._groups = groups
         self._settings = settings
         self._rebalancer = Rebalancer(settings, counts)
-        self._join_handler = JoinHandler(
+        self.join = JoinHandler(
             groups,
             settings=settings,
             rebalancer=self._rebalancer,
             new_uuid=new_uuid,
             forget=self.forget,
-        )
+        ).join
+        """Answered with a JoinGroupResult."""
 
     def __repr__(self) -> str:
         return f"ClassicGroups({sum(1 for _ in self._all())} groups)"
-
-    def join(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
-        """Answered with a JoinGroupResult."""
-        return self._join_handler.join(request, ticket, now_ms)
 
     def sync(self, request: SyncGroup, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a SyncGroupResult."""

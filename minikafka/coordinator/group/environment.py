@@ -10,7 +10,6 @@ What the groups of a coordinator have done, for its metrics. Kafka: ``GroupCoord
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol, Self
 from uuid import UUID
 
@@ -78,6 +77,7 @@ class StreamsGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     num_warmup_replicas: int = 2
     task_offset_interval_ms: int = 60_000
     acceptable_recovery_lag: int = 10_000
+    assignor_offload_enable: bool = True
     rack_aware_assignment_tags: tuple[str, ...] = ()
 
     @classmethod
@@ -92,6 +92,7 @@ class StreamsGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             num_warmup_replicas=config.streams_num_warmup_replicas,
             task_offset_interval_ms=config.streams_task_offset_interval_ms,
             acceptable_recovery_lag=config.streams_acceptable_recovery_lag,
+            assignor_offload_enable=config.streams_assignor_offload_enable,
             rack_aware_assignment_tags=config.streams_rack_aware_assignment_tags,
         )
 
@@ -138,8 +139,8 @@ class TopicImage(Protocol):
 
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None: ...
 
-    def names(self) -> Iterable[str]:
-        """In alphabetical order."""
+    def names(self) -> tuple[str, ...]:
+        """In alphabetical order; the same tuple while ``version`` is the same."""
         ...
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -282,7 +282,7 @@ class DescribedModernMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DescribedModernGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """For ConsumerGroupDescribe and ShareGroupDescribe."""
+    """For ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe; each has its own members."""
 
     group_id: str
     error: ErrorCode = ErrorCode.NONE
@@ -290,8 +290,8 @@ class DescribedModernGroup(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     group_epoch: int = 0
     assignment_epoch: int = 0
-    assignor_name: str = ""
-    members: tuple[DescribedModernMember, ...] = ()
+    assignor_name: str | None = ""
+    members: tuple[Any, ...] = ()
 
 
 class ConsumerGroupHeartbeat(ModernGroupHeartbeat, frozen=True, kw_only=True):
@@ -446,15 +446,9 @@ class DescribedStreamsMember(msgspec.Struct, frozen=True, kw_only=True):
     target_assignment: MemberTasks
 
 
-class DescribedStreamsGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """For StreamsGroupDescribe. The topology has the partitions that its topics have, when all are there."""
+class DescribedStreamsGroup(DescribedModernGroup, frozen=True, kw_only=True):
+    """The topology has the partitions that its topics have, when all are there."""
 
-    group_id: str
-    error: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
     assignor_name: str | None = None
     topology: StreamsGroupTopologyValue | None = None
     members: tuple[DescribedStreamsMember, ...] = ()
@@ -482,8 +476,9 @@ class ComputeAssignment(NamedTuple):
     changes; ``done`` hears what comes of it, as a call of the shard, or None: it has failed."""
 
     group_id: str
-    compute: Callable[[], Mapping[str, TopicPartitions]]
-    done: Callable[[Mapping[str, TopicPartitions] | None, int], Effects]
+    compute: Callable[[], Mapping[str, Any]]
+    """What each member shall have, by its id: of what kind it is, is the group's."""
+    done: Callable[[Mapping[str, Any] | None, int], Effects]
 
 
 class Append(effects.Append[GroupRecord, "Effect"]):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from uuid import UUID
 
 from minikafka.coordinator.group.classic_groups import ClassicGroups
+from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from minikafka.coordinator.group.consumer.updater import GroupUpdater
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
@@ -48,7 +49,9 @@ from minikafka.coordinator.group.messages import (
     coordinator_error,
 )
 from minikafka.coordinator.group.offsets import CommittedOffset, GroupOffsets
+from minikafka.coordinator.group.share_group import ShareGroup
 from minikafka.coordinator.group.share_groups import ShareGroups
+from minikafka.coordinator.group.streams.streams_group import StreamsGroup
 from minikafka.coordinator.group.streams.streams_groups import StreamsGroups
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
@@ -147,27 +150,28 @@ class GroupShard:
 
     def join_group(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a JoinGroupResult. Raises KafkaError, as all of these: the answer is an error."""
-        if self._consumer.owns(request.group_id):
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
             return self._consumer.classic_join(request, ticket, now_ms)
-        if self._streams.is_empty(request.group_id):
+        if isinstance(group, StreamsGroup) and group.is_empty:
             return self._streams.join_after_end(request, ticket)
         return self._classic.join(request, ticket, now_ms)
 
     def sync_group(self, request: SyncGroup, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a SyncGroupResult."""
-        if self._consumer.owns(request.group_id):
+        if isinstance(self._groups.get(request.group_id), ConsumerGroup):
             return self._consumer.classic_sync(request, ticket, now_ms)
         return self._classic.sync(request, ticket, now_ms)
 
     def heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a HeartbeatResult."""
-        if self._consumer.owns(request.group_id):
+        if isinstance(self._groups.get(request.group_id), ConsumerGroup):
             return self._consumer.classic_heartbeat(request, ticket, now_ms)
         return self._classic.heartbeat(request, ticket, now_ms)
 
     def leave_group(self, request: LeaveGroup, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a LeaveGroupResult."""
-        if self._consumer.owns(request.group_id):
+        if isinstance(self._groups.get(request.group_id), ConsumerGroup):
             return self._consumer.classic_leave(request, ticket, now_ms)
         return self._classic.leave(request, ticket, now_ms)
 
@@ -181,7 +185,10 @@ class GroupShard:
 
     def regexes_due(self, group_id: str, now_ms: int, *, has_rules: bool) -> list[str]:
         """What is to be matched before a member's next heartbeat or join: ``subscription.regexes_due``."""
-        return self._consumer.regexes_due(group_id, now_ms, has_rules=has_rules)
+        group = self._groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return []
+        return self._consumer.regexes_due(group, now_ms, has_rules=has_rules)
 
     # KIP-932
 
@@ -274,7 +281,7 @@ class GroupShard:
             KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         self._deletable(group_id)
-        if self._share.owns(group_id):
+        if isinstance(self._groups.get(group_id), ShareGroup):
             return self._share.delete(
                 group_id, ticket, now_ms, then=lambda: self._end_group(group_id, ticket)
             )
@@ -296,13 +303,15 @@ class GroupShard:
 
     def expired(self, operation: GroupOperation, now_ms: int) -> Effects:
         """The time of a parked operation is up."""
-        if self._consumer.owns(operation.group_id):
-            return self._consumer.expired(operation, now_ms)
-        if self._share.owns(operation.group_id):
-            return self._share.expired(operation, now_ms)
-        if self._streams.owns(operation.group_id):
-            return self._streams.expired(operation, now_ms)
-        return self._classic.expired(operation, now_ms)
+        match self._groups.get(operation.group_id):
+            case ConsumerGroup():
+                return self._consumer.expired(operation, now_ms)
+            case ShareGroup():
+                return self._share.expired(operation, now_ms)
+            case StreamsGroup():
+                return self._streams.expired(operation, now_ms)
+            case _:
+                return self._classic.expired(operation, now_ms)
 
     def clean_up(self, now_ms: int) -> Effects:
         """Every ``offsets.retention.check.interval.ms``: expired offsets and groups without any go."""

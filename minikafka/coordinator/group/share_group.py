@@ -26,19 +26,19 @@ import msgspec
 
 from minikafka.coordinator.group.consumer.target import AssignmentBuilder, GroupSpec
 from minikafka.coordinator.group.environment import TopicImage
-from minikafka.coordinator.group.group import Footprint, member_bytes
-from minikafka.coordinator.group.messages import Effects, ListedGroup
+from minikafka.coordinator.group.group import member_bytes
+from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.coordinator.group.modern_group import (
     Draft,
-    GroupChange,
+    ModernGroup,
+    ModernMember,
+    RecordKeys,
     count_names,
     fenced_member_epoch,
-    known_member,
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupRecord,
-    Key,
     NamedPartitions,
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -67,16 +67,11 @@ NO_PARTITIONS = ShareGroupStatePartitionMetadataValue()
 _NONE: frozenset[int] = frozenset()
 
 
-class ShareGroupMember(msgspec.Struct, frozen=True):
+class ShareGroupMember(ModernMember, frozen=True):
     """``metadata`` is what the member told, ``current`` what it shares in and in which epoch."""
 
-    member_id: str
     metadata: ShareGroupMemberMetadataValue = NO_METADATA
     current: ShareGroupCurrentMemberAssignmentValue = NOTHING_SHARED
-
-    @property
-    def epoch(self) -> int:
-        return self.current.member_epoch
 
     @property
     def assigned(self) -> TopicPartitions:
@@ -100,61 +95,43 @@ class ShareGroupMember(msgspec.Struct, frozen=True):
             raise fenced_member_epoch(PROTOCOL_TYPE, epoch, known=self.epoch)
 
 
-class ShareGroup:
+class ShareGroup(ModernGroup[ShareGroupMember]):
     """See the module header, and ``group.Group``."""
 
+    KEYS = RecordKeys(
+        group=ShareGroupMetadataKey,
+        assignment=ShareGroupTargetAssignmentMetadataKey,
+        member=ShareGroupMemberMetadataKey,
+        target=ShareGroupTargetAssignmentMemberKey,
+        current=ShareGroupCurrentMemberAssignmentKey,
+    )
+
     def __init__(self, group_id: str) -> None:
-        self._group_id = group_id
-        self.footprint = Footprint(group_id)
+        super().__init__(group_id)
         self.epoch = 0
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.assigned_at_ms = 0
         """When the target assignment was worked out; 0: not known."""
-        self.members: dict[str, ShareGroupMember] = {}
         self.targets: dict[str, TopicPartitions] = {}
         self.partitions = NO_PARTITIONS
         self._names: Counter[str] = Counter()
-        # Notes. They save work, and are lost with this broker's leadership.
+        # Notes.
         self.initializing_since_ms: dict[UUID, int] = {}
         """When the log said of each initializing topic that it is that."""
-        self.checked_version = -1
-        """The version of the topics that ``metadata_hash`` is known to stand for."""
         self.settled_version = -1
         """The version of the topics for which all that is wanted has state and is assigned."""
         self.computing_epoch = -1
         """For which a target is being worked out beside the loop; -1: none is."""
-        self.uncommitted: GroupChange | None = None
-        """The last change that was written and is not committed."""
 
     def __repr__(self) -> str:
         return f"ShareGroup({self._group_id!r}, {self.state}, {self.epoch}, {len(self.members)} members)"
 
-    def copy(self) -> ShareGroup:
-        """For a change that is worked out and may not come: it shares what is never changed in place."""
-        copy = ShareGroup(self._group_id)
-        for name, value in vars(self).items():
-            setattr(copy, name, value.copy() if isinstance(value, dict) else value)
-        copy.footprint = Footprint(self._group_id, self.footprint.size_bytes)
-        return copy
-
     # What it is
-
-    @property
-    def group_id(self) -> str:
-        return self._group_id
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     @property
     def state(self) -> str:
         return "Stable" if self.members else "Empty"
-
-    def member(self, member_id: str) -> ShareGroupMember:
-        """Raises KafkaError UNKNOWN_MEMBER_ID."""
-        return known_member(self.members, member_id, self._group_id)
 
     def subscribed_topics(self) -> list[str]:
         """The names that members want, in alphabetical order; some may not exist."""
@@ -207,32 +184,11 @@ class ShareGroup:
         """A share group commits no offsets: its progress is with the share coordinator."""
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self._group_id} is not a consumer group.")
 
-    def check_delete(self) -> None:
-        """Also whether its offsets may be altered or deleted (Kafka: ``validateEmptyGroup``)."""
-        if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
-
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self._names
 
-    def offsets_expire_after(self, *, commit_timestamp_ms: int) -> int | None:
-        return commit_timestamp_ms
-
-    def heard_of(self, member_id: str) -> Effects:
-        return []
-
     def tombstones(self) -> list[GroupRecord]:
-        """In Kafka's order."""
-        group_id = self._group_id
-        keys: list[Key] = [
-            *(ShareGroupCurrentMemberAssignmentKey(group_id, member_id) for member_id in self.members),
-            *(ShareGroupTargetAssignmentMemberKey(group_id, member_id) for member_id in self.targets),
-            ShareGroupTargetAssignmentMetadataKey(group_id),
-            *(ShareGroupMemberMetadataKey(group_id, member_id) for member_id in self.members),
-            ShareGroupStatePartitionMetadataKey(group_id),
-            ShareGroupMetadataKey(group_id),
-        ]
-        return [GroupRecord(key, None) for key in keys]
+        return self._tombstones(self.targets, ShareGroupStatePartitionMetadataKey(self._group_id))
 
     # The fold
 

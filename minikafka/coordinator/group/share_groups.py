@@ -62,7 +62,11 @@ from minikafka.coordinator.group.modern_group import (
     check_memory,
     check_room,
     compute_assignment,
+    find_group,
+    group_of_record,
     is_computed_beside,
+    may_assign,
+    session_timer,
 )
 from minikafka.coordinator.group.share_group import (
     ASSIGNOR_NAME,
@@ -153,10 +157,6 @@ class ShareGroups:
     def __repr__(self) -> str:
         return f"ShareGroups({sum(isinstance(each, ShareGroup) for each in self._groups.values())} groups)"
 
-    def owns(self, group_id: str) -> bool:
-        """Whether the group is a share group."""
-        return self._find(group_id) is not None
-
     # Members
 
     def heartbeat(self, request: ShareGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:
@@ -234,9 +234,8 @@ class ShareGroups:
             draft.write(ShareGroupCurrentMemberAssignmentKey(group_id, member_id), value)
 
     def _may_assign(self, group: ShareGroup, now_ms: int) -> bool:
-        """Assignments of a group keep their distance (KIP-1263): who comes meanwhile has the next one."""
         interval_ms = self._settings.share_group(group.group_id).assignment_interval_ms
-        return not 0 <= now_ms - group.assigned_at_ms < interval_ms
+        return may_assign(group.assigned_at_ms, interval_ms, now_ms)
 
     def _bump_epoch(self, draft: ShareGroupDraft) -> None:
         group = draft.group
@@ -312,16 +311,14 @@ class ShareGroups:
     ) -> Effects:
         group_id = group.group_id
         draft = ShareGroupDraft(group, now_ms)
-        draft.write(ShareGroupCurrentMemberAssignmentKey(group_id, member_id), None)
-        draft.write(ShareGroupTargetAssignmentMemberKey(group_id, member_id), None)
-        draft.write(ShareGroupMemberMetadataKey(group_id, member_id), None)
+        draft.remove_member(member_id)
         self._bump_epoch(draft)
         timers: Effects = [Complete(GroupOperation(OperationKind.SESSION, group_id, member_id))]
         return self._carry_out(draft, timers, answer, retry=retry)
 
     def _session(self, group_id: str, member_id: str) -> Park[GroupOperation]:
         timeout_ms = self._settings.share_group(group_id).session_timeout_ms
-        return Park(GroupOperation(OperationKind.SESSION, group_id, member_id), timeout_ms)
+        return session_timer(group_id, member_id, timeout_ms)
 
     # The state of partitions
 
@@ -551,8 +548,7 @@ class ShareGroups:
         self._asking.pop(ticket, None)
 
     def describe(self, group_id: str) -> DescribedShareGroup:
-        """A group that is not there, or no share group, is described as GROUP_ID_NOT_FOUND. Topics that are
-        gone are left out: they have no name any more."""
+        """A group that is not there, or no share group, is described as GROUP_ID_NOT_FOUND."""
         group = self._find(group_id)
         if group is None:
             error = _not_found(group_id)
@@ -571,14 +567,11 @@ class ShareGroups:
                     client_id=member.metadata.client_id,
                     client_host=member.metadata.client_host,
                     subscribed_topic_names=member.metadata.subscribed_topic_names,
-                    assignment=self._existing(member.assigned),
+                    assignment=member.assigned,
                 )
                 for member in group.members.values()
             ),
         )
-
-    def _existing(self, partitions: TopicPartitions) -> TopicPartitions:
-        return {key: each for key, each in partitions.items() if self._topics.topic_by_id(key) is not None}
 
     # Changes
 
@@ -604,8 +597,7 @@ class ShareGroups:
         )
 
     def _find(self, group_id: str) -> ShareGroup | None:
-        group = self._groups.get(group_id)
-        return group if isinstance(group, ShareGroup) else None
+        return find_group(self._groups, group_id, ShareGroup)
 
     def _group(self, group_id: str) -> ShareGroup:
         """Raises KafkaError GROUP_ID_NOT_FOUND."""
@@ -618,18 +610,8 @@ class ShareGroups:
 
     def replay(self, record: GroupRecord, now_ms: int) -> None:
         """Any record of a share group, when it is loaded and when it was written."""
-        key, value = record.key, record.value
-        group = self._find(key.group_id)
-        if isinstance(key, ShareGroupMetadataKey) and value is None:
-            if group is not None:
-                del self._groups[key.group_id]
-            return
-        if group is None:
-            if value is None:
-                return
-            group = ShareGroup(key.group_id)
-            self._groups[key.group_id] = group
-        group.apply(record, now_ms)
+        if group := group_of_record(self._groups, record, ShareGroup):
+            group.apply(record, now_ms)
 
     def loaded(self, now_ms: int) -> Effects:
         """All members are waited for again. What was initializing is asked for again when its time is up."""

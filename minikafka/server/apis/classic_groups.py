@@ -38,7 +38,6 @@ from minikafka.server.apis.shared.coordinator_requests import (
     error_code,
     matched_and_decided,
     outcome,
-    regexes_due,
 )
 from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
@@ -70,7 +69,8 @@ def handle_join_group(
     error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if error is not None:
         return _join_group_body(JoinGroupResult(error=error.code, member_id=""), context.api_version)
-    if regexes_due(services, request.group_id):  # it is a KIP-848 group
+    if services.groups.regexes_due(request.group_id, has_rules=services.authorizer is not None):
+        # It is a KIP-848 group.
         return _with_regexes(services, context, request)
     return ask_group(services, context, *_question(context, request, describable_topics(services, context)))
 

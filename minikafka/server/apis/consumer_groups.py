@@ -6,7 +6,11 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, DescribedConsumerMember
+from minikafka.coordinator.group.messages import (
+    ConsumerGroupHeartbeat,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+)
 from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
@@ -23,9 +27,11 @@ from minikafka.server.apis.shared.coordinator_requests import (
     regexes_due,
 )
 from minikafka.server.apis.shared.modern_groups import (
+    assigned_topics,
     assignment_body,
     describe_groups,
     heartbeat_body,
+    member_body,
     refusal_of_group,
     refusal_of_topics,
 )
@@ -127,23 +133,18 @@ def handle_consumer_group_describe(services: Services, context: RequestContext, 
             services,
             context,
             request,
+            kind=DescribedConsumerGroup,
             describe=lambda shard, group_id: shard.describe_consumer_group(group_id),
+            topics=lambda group: assigned_topics(services.metadata, group.members),
             member=partial(_member, services.metadata),
         )
     )
 
 
 def _member(metadata: MetadataCache, member: DescribedConsumerMember) -> Body:
-    return {
-        "member_id": member.member_id,
+    return member_body(metadata, member) | {
         "instance_id": member.instance_id,
-        "rack_id": member.rack_id,
-        "member_epoch": member.member_epoch,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "subscribed_topic_names": list(member.subscribed_topic_names),
         "subscribed_topic_regex": member.subscribed_topic_regex,
-        "assignment": assignment_body(metadata, member.assignment),
         "target_assignment": assignment_body(metadata, member.target_assignment),
         "member_type": member.member_type,
     }

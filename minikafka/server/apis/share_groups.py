@@ -14,7 +14,7 @@ from minikafka.coordinator.group.messages import (
     AlterShareGroupOffsets,
     AlterShareGroupOffsetsResult,
     DeleteShareGroupOffsetsResult,
-    DescribedShareMember,
+    DescribedShareGroup,
     ShareGroupHeartbeat,
 )
 from minikafka.coordinator.share.messages import (
@@ -44,9 +44,10 @@ from minikafka.server.apis.shared.coordinator_requests import (
 )
 from minikafka.server.apis.shared.leader_offsets import latest_offsets
 from minikafka.server.apis.shared.modern_groups import (
-    assignment_body,
+    assigned_topics,
     describe_groups,
     heartbeat_body,
+    member_body,
     refusal_of_group,
     refusal_of_topics,
 )
@@ -116,22 +117,12 @@ def handle_share_group_describe(services: Services, context: RequestContext, req
             services,
             context,
             request,
+            kind=DescribedShareGroup,
             describe=lambda shard, group_id: shard.describe_share_group(group_id),
-            member=partial(_member, services.metadata),
+            topics=lambda group: assigned_topics(services.metadata, group.members),
+            member=partial(member_body, services.metadata),
         )
     )
-
-
-def _member(metadata: MetadataCache, member: DescribedShareMember) -> Body:
-    return {
-        "member_id": member.member_id,
-        "rack_id": member.rack_id,
-        "member_epoch": member.member_epoch,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "subscribed_topic_names": list(member.subscribed_topic_names),
-        "assignment": assignment_body(metadata, member.assignment),
-    }
 
 
 async def handle_describe_share_group_offsets(

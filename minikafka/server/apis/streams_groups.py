@@ -26,21 +26,13 @@ from minikafka.protocol.internal.group_records import (
 from minikafka.protocol.internal.streams_record_bodies import subtopologies
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.server.apis.shared.authorization import (
-    NOT_ASKED,
-    Permission,
-    authorized_operations,
-    denied,
-    is_authorized_on_cluster,
-    permission,
-    require,
-)
-from minikafka.server.apis.shared.coordinator_requests import (
-    ask_group,
-    check_group_id,
-    client_host,
-    client_id,
-    outcome,
+from minikafka.server.apis import refusal as refused
+from minikafka.server.apis.shared.authorization import is_authorized_on_cluster, permission
+from minikafka.server.apis.shared.coordinator_requests import ask_group, client_host, client_id
+from minikafka.server.apis.shared.modern_groups import (
+    describe_groups,
+    refusal_of_group,
+    refusal_of_topics,
 )
 from minikafka.server.apis.topics import NEVER, MutationQuota
 from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name
@@ -129,7 +121,7 @@ def is_streams_enabled(services: Services) -> bool:
 def _refusal(services: Services, context: RequestContext, request: Any) -> KafkaError | None:
     if not is_streams_enabled(services):
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    error = refusal_of_group(services, context, request.group_id)
     if error is not None or request.topology is None:
         return error
     names = list(dict.fromkeys(_topics_of(request.topology.subtopologies)))
@@ -144,10 +136,7 @@ def _refusal(services: Services, context: RequestContext, request: Any) -> Kafka
         return KafkaError(
             ErrorCode.STREAMS_INVALID_TOPOLOGY, f"Topic names {','.join(invalid)} are not valid topic names."
         )
-    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
-    if describable is not None and not all(describable[name] for name in names):
-        return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return None
+    return refusal_of_topics(services, context, names)
 
 
 def _is_valid(name: str) -> bool:
@@ -296,51 +285,27 @@ def handle_streams_group_describe(services: Services, context: RequestContext, r
 
     Versions: 0; 1 the assignor's name, and topology descriptions.
     """
-    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    if not is_streams_enabled(services):
+        return refused.handle(services, context, request)
     wants_description = field(request, "include_topology_description", False)
-    groups = []
-    for group_id in dict.fromkeys(request.group_ids):
-        group = _describe(services, context, describable, group_id)
-        operations = NOT_ASKED
-        if group.error is ErrorCode.NONE:
-            asked = request.include_authorized_operations
-            operations = authorized_operations(services, context, ResourceType.GROUP, group_id, asked=asked)
-        groups.append(_described(group, operations, wants_description=wants_description))
-        yield
-    return {"throttle_time": 0, "groups": groups}
-
-
-def _describe(
-    services: Services, context: RequestContext, describable: Permission | None, group_id: str
-) -> DescribedStreamsGroup:
-    def read() -> DescribedStreamsGroup:
-        if not is_streams_enabled(services):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        check_group_id(group_id)
-        return services.groups.shard_of(group_id).describe_streams_group(group_id)
-
-    found = outcome(read)
-    if isinstance(found, KafkaError):
-        return DescribedStreamsGroup(group_id=group_id, error=found.code, error_message=found.message)
-    names = () if found.topology is None else _topics_of(found.topology.subtopologies)
-    if describable is not None and not all(describable[name] for name in names):
-        return DescribedStreamsGroup(
-            group_id=group_id,
-            error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The described group uses topics that the client is not authorized to describe.",
+    return (
+        yield from describe_groups(
+            services,
+            context,
+            request,
+            kind=DescribedStreamsGroup,
+            describe=lambda shard, group_id: shard.describe_streams_group(group_id),
+            topics=lambda group: () if group.topology is None else _topics_of(group.topology.subtopologies),
+            member=_member,
+            more=lambda group: _topology_fields(group, wants_description=wants_description),
+            topics_denied="The described group uses topics that the client is not authorized to describe.",
         )
-    return found
+    )
 
 
-def _described(group: DescribedStreamsGroup, operations: int, *, wants_description: bool) -> dict[str, Any]:
+def _topology_fields(group: DescribedStreamsGroup, *, wants_description: bool) -> Body:
     topology = group.topology
     return {
-        **error_fields(KafkaError(group.error, group.error_message)),
-        "group_id": group.group_id,
-        "group_state": group.state,
-        "group_epoch": group.group_epoch,
-        "assignment_epoch": group.assignment_epoch,
         "topology": (
             None
             if topology is None
@@ -349,15 +314,12 @@ def _described(group: DescribedStreamsGroup, operations: int, *, wants_descripti
                 "subtopologies": [_subtopology(each) for each in topology.subtopologies],
             }
         ),
-        "members": [_member(member) for member in group.members],
-        "authorized_operations": operations,
         "topology_description": None,
         "topology_description_status": (
             DESCRIPTION_NOT_STORED
             if wants_description and group.error is ErrorCode.NONE
             else DESCRIPTION_NOT_REQUESTED
         ),
-        "assignor_name": group.assignor_name,
     }
 
 

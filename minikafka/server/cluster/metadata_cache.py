@@ -97,6 +97,7 @@ class MetadataCache:
         self._topics: dict[str, TopicMetadata] = {}
         self._topics_by_id: dict[UUID, TopicMetadata] = {}
         self._sorted: tuple[TopicMetadata, ...] | None = None
+        self._names: tuple[str, ...] | None = None
         self.topics_version = 0
         """Rises whenever a topic comes, grows or goes; not when its leaders change."""
         self._topics_followers: list[Callable[[], None]] = []
@@ -114,6 +115,12 @@ class MetadataCache:
         if self._sorted is None:
             self._sorted = tuple(self._topics[name] for name in sorted(self._topics))
         return self._sorted
+
+    def topic_names(self) -> tuple[str, ...]:
+        """Their names, in that order; the same tuple until a topic comes or goes."""
+        if self._names is None:
+            self._names = tuple(sorted(self._topics))
+        return self._names
 
     def topic(self, name: str) -> TopicMetadata | None:
         return self._topics.get(name)
@@ -150,11 +157,14 @@ class MetadataCache:
         self._remove(topic.name)
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
+        if known is None:
+            self._names = None
 
     def _forget(self, name: str) -> None:
         if name in self._topics:
             self._topics_changed()
             self._remove(name)
+            self._names = None
 
     def follow_topics(self, tell: Callable[[], None]) -> None:
         """``tell`` is told whenever ``topics_version`` rises."""

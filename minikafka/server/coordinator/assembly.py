@@ -10,7 +10,7 @@ The cluster's topics as the group coordinator sees them. Kafka: ``MetadataImage`
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -121,8 +121,8 @@ class CachedTopics:
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         return _info(self._metadata.topic_by_id(topic_id))
 
-    def names(self) -> Iterable[str]:
-        return (topic.name for topic in self._metadata.topics())
+    def names(self) -> tuple[str, ...]:
+        return self._metadata.topic_names()
 
 
 def _info(topic: TopicMetadata | None) -> TopicInfo | None:

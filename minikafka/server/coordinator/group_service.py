@@ -129,7 +129,10 @@ class GroupService(CoordinatorService["GroupShard"]):
 
     def memory_bytes(self) -> int:
         """What all groups that are coordinated here take."""
-        return sum(shard.shard.memory_bytes for shard in self.hosted_shards())
+        used_bytes = 0
+        for hosted in self._shards.values():
+            used_bytes += hosted.shard.memory_bytes
+        return used_bytes
 
     def regexes_due(self, group_id: str, *, has_rules: bool) -> list[str]:
         """The expressions that a group's next heartbeat looks at; none where it is not coordinated here."""

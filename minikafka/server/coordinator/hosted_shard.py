@@ -36,6 +36,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from minikafka.clock import Clock
@@ -189,9 +190,7 @@ class HostedShard(Generic[S]):
         self._clock = clock
         self._broken = broken
         self._do_other = do_other
-        self._operations = ShardOperations(
-            purgatory_of, lambda operation: self.tell(lambda shard, now_ms: shard.expired(operation, now_ms))
-        )
+        self._operations = ShardOperations(purgatory_of, self._expired)
         self._turns: deque[Callable[[], None]] = deque()
         self._is_busy = False
 
@@ -235,6 +234,13 @@ class HostedShard(Generic[S]):
         def turn() -> None:
             if self.state is ShardState.ACTIVE:
                 self._carry_out(call(self.shard, self._clock.now_ms()))
+
+        self._take_turn(turn)
+
+    def _expired(self, operation: Operation) -> None:
+        def turn() -> None:
+            if self.state is ShardState.ACTIVE:
+                self._carry_out(self.shard.expired(operation, self._clock.now_ms()))
 
         self._take_turn(turn)
 
@@ -283,21 +289,18 @@ class HostedShard(Generic[S]):
 
     def _carry_out(self, effects: Effects) -> None:
         for effect in effects:
-            self._do(effect)
-
-    def _do(self, effect: Any) -> None:
-        match effect:
-            case Answer():
-                _answer(effect.ticket, effect.result)
-            case Append():
-                self._append(effect)
-            case Park():
-                if self.state is ShardState.ACTIVE:
-                    self._operations.park(effect)
-            case Complete():
-                self._operations.complete(effect.operation)
-            case _:
-                self._do_other(self, effect)
+            match effect:
+                case Answer():
+                    _answer(effect.ticket, effect.result)
+                case Append():
+                    self._append(effect)
+                case Park():
+                    if self.state is ShardState.ACTIVE:
+                        self._operations.park(effect)
+                case Complete():
+                    self._operations.complete(effect.operation)
+                case _:
+                    self._do_other(self, effect)
 
     def _append(self, append: Append[Any, Any]) -> None:
         now_ms = self._clock.now_ms()
@@ -311,7 +314,7 @@ class HostedShard(Generic[S]):
         append.end_offset = required_offset
         self._carry_out(append.written(now_ms))
         self._log.when_committed(
-            required_offset, lambda error: self._settled(append, error), timeout_ms=append.timeout_ms
+            required_offset, partial(self._settled, append), timeout_ms=append.timeout_ms
         )
 
     def _settled(self, append: Append[Any, Any], error: KafkaError | None) -> None:
@@ -320,9 +323,7 @@ class HostedShard(Generic[S]):
             try:
                 self._carry_out(append.committed(now_ms) if error is None else append.failed(error, now_ms))
             except Exception:  # our bug, as above; here who waits for this write hears of it, and no more
-                for effect in append.failed(_FAILED, now_ms):
-                    if isinstance(effect, Answer):
-                        self._do(effect)
+                self._carry_out([each for each in append.failed(_FAILED, now_ms) if isinstance(each, Answer)])
                 raise
 
         self._take_turn(turn)

@@ -18,6 +18,7 @@ import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVar
 
@@ -145,26 +146,17 @@ class WorkScheduler:
         """Complete ``pending`` with what comes of ``steps``, now or later; with None it waits on. When they
         raise it is abandoned."""
 
-        def complete(result: Callable[[], Sequence[Buffer] | None]) -> None:
-            try:
-                answer = result()
-            except BaseException:
-                if pending.is_waiting:
-                    pending.abandon()
-                raise
-            if answer is not None and pending.is_waiting:
-                pending.complete(answer)
-
         try:
             result = self.run(steps)
+            if isinstance(result, UnfinishedRequest):
+                result.on_end = partial(_complete, pending, result)
+                return
         except BaseException:
             if pending.is_waiting:
                 pending.abandon()
             raise
-        if isinstance(result, UnfinishedRequest):
-            result.on_end = lambda: complete(result.result)
-        else:
-            complete(lambda: result)
+        if result is not None and pending.is_waiting:
+            pending.complete(result)
 
     def _end_turn(self) -> None:
         self._first_slices_ns = 0
@@ -233,3 +225,15 @@ class WorkScheduler:
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
+
+
+def _complete(pending: PendingResponse, unfinished: UnfinishedRequest) -> None:
+    """With what its steps have come to, in which they may have raised."""
+    try:
+        answer = unfinished.result()
+    except BaseException:
+        if pending.is_waiting:
+            pending.abandon()
+        raise
+    if answer is not None and pending.is_waiting:
+        pending.complete(answer)

@@ -28,6 +28,7 @@ BOUNDS = SimpleNamespace(
     group_consumer_max_assignment_interval_ms=15_000,
     group_consumer_assignor_offload_enable=True,
     group_share_assignor_offload_enable=False,
+    group_streams_assignor_offload_enable=False,
     **{
         f"group_share_{which}{name}": value
         for name, values in {
@@ -107,6 +108,7 @@ def test_what_is_not_set_is_the_brokers() -> None:
         share_delivery_count_limit=6,
         share_partition_max_record_locks=1_000,
         share_assignor_offload_enable=False,
+        streams_assignor_offload_enable=False,
         streams_session_timeout_ms=46_000,
         streams_heartbeat_interval_ms=6_000,
         streams_assignment_interval_ms=900,

@@ -31,12 +31,16 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordinator.group.classic_group import ClassicGroup
-from minikafka.coordinator.group.group import Footprint, member_bytes
-from minikafka.coordinator.group.messages import Effects, ListedGroup
-from minikafka.coordinator.group.modern_group import JOIN_EPOCH as JOIN_EPOCH
-from minikafka.coordinator.group.modern_group import LEAVE_EPOCH as LEAVE_EPOCH
-from minikafka.coordinator.group.modern_group import Draft, count_names, known_member
-from minikafka.coordinator.group.modern_group import GroupChange as GroupChange
+from minikafka.coordinator.group.group import member_bytes
+from minikafka.coordinator.group.messages import ListedGroup
+from minikafka.coordinator.group.modern_group import (
+    Draft,
+    ModernGroup,
+    ModernMember,
+    RecordKeys,
+    check_commit_version,
+    count_names,
+)
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -53,12 +57,8 @@ from minikafka.protocol.internal.group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupRecord,
-    Key,
     TopicPartitions,
 )
-
-LEAVE_STATIC_EPOCH = -2
-"""A static member that is away, and is expected back before its session ends."""
 
 
 class MemberState(IntEnum):
@@ -86,16 +86,11 @@ NOTHING_OWNED = ConsumerGroupCurrentMemberAssignmentValue(
 )
 
 
-class ConsumerGroupMember(msgspec.Struct, frozen=True):
+class ConsumerGroupMember(ModernMember, frozen=True):
     """``metadata`` is what the member told, ``current`` what it owns and in which epoch."""
 
-    member_id: str
     metadata: ConsumerGroupMemberMetadataValue = NO_METADATA
     current: ConsumerGroupCurrentMemberAssignmentValue = NOTHING_OWNED
-
-    @property
-    def epoch(self) -> int:
-        return self.current.member_epoch
 
     @property
     def state(self) -> MemberState:
@@ -155,22 +150,24 @@ class GroupDraft(Draft["ConsumerGroup"]):
 
 
 PROTOCOL_TYPE = "consumer"
-MEMBER_EPOCH_VERSION = 9
-"""OffsetCommit since this version carries a member epoch (KIP-848)."""
 
 
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     """See the module header, and ``group.Group``."""
 
+    KEYS = RecordKeys(
+        group=ConsumerGroupMetadataKey,
+        assignment=ConsumerGroupTargetAssignmentMetadataKey,
+        member=ConsumerGroupMemberMetadataKey,
+        target=ConsumerGroupTargetAssignmentMemberKey,
+        current=ConsumerGroupCurrentMemberAssignmentKey,
+    )
+
     def __init__(self, group_id: str) -> None:
-        self._group_id = group_id
-        self.footprint = Footprint(group_id)
+        super().__init__(group_id)
         self.epoch = 0
         self.metadata_hash = 0
         self.assignment_epoch = 0
-        self.members: dict[str, ConsumerGroupMember] = {}
-        self.static_members: dict[str, str] = {}
-        """Member ids by group instance id."""
         self.targets: dict[str, TopicPartitions] = {}
         self.regexes: dict[str, ConsumerGroupRegularExpressionValue] = {}
         """What the members' regular expressions resolved to."""
@@ -183,9 +180,7 @@ class ConsumerGroup:
         self.classic_protocols: Counter[str] = Counter()
         """How many members of the classic protocol support each assignor of theirs."""
         self.classic_member_count = 0
-        # Notes. They save work, and are lost with this broker's leadership.
-        self.checked_version = -1
-        """The version of the topics that ``metadata_hash`` is known to stand for."""
+        # Notes.
         self.regexes_checked_version = -1
         self.regexes_checked_ms = 0
         self.regexes_to_check: list[str] = []
@@ -196,29 +191,11 @@ class ConsumerGroup:
         """Members of the classic protocol that were told to join again and have not."""
         self.computing_epoch = -1
         """For which a target is being worked out beside the loop; -1: none is."""
-        self.uncommitted: GroupChange | None = None
-        """The last change that was written and is not committed."""
 
     def __repr__(self) -> str:
         return f"ConsumerGroup({self._group_id!r}, {self.state}, {self.epoch}, {len(self.members)} members)"
 
-    def copy(self) -> ConsumerGroup:
-        """For a change that is worked out and may not come: it shares what is never changed in place."""
-        copy = ConsumerGroup(self._group_id)
-        for name, value in vars(self).items():
-            setattr(copy, name, value.copy() if isinstance(value, dict | set) else value)
-        copy.footprint = Footprint(self._group_id, self.footprint.size_bytes)
-        return copy
-
     # What it is
-
-    @property
-    def group_id(self) -> str:
-        return self._group_id
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     @property
     def state(self) -> str:
@@ -230,14 +207,6 @@ class ConsumerGroup:
         if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
             return "Stable"
         return "Reconciling"
-
-    def member(self, member_id: str) -> ConsumerGroupMember:
-        """Raises KafkaError UNKNOWN_MEMBER_ID."""
-        return known_member(self.members, member_id, self._group_id)
-
-    def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
-        member_id = self.static_members.get(instance_id)
-        return None if member_id is None else self.members[member_id]
 
     def owner(self, topic_id: UUID, partition: int) -> str | None:
         """The member that owns a partition or must give it back."""
@@ -274,10 +243,6 @@ class ConsumerGroup:
 
     # The Group protocol
 
-    @property
-    def should_expire(self) -> bool:
-        return True
-
     def listed(self) -> ListedGroup:
         return ListedGroup(self._group_id, PROTOCOL_TYPE, self.state, "consumer")
 
@@ -290,18 +255,13 @@ class ConsumerGroup:
         version: int,
         is_transactional: bool = False,
     ) -> None:
-        # An admin client moves the offsets of an empty group.
-        if generation_or_member_epoch < 0 and not self.members:
+        member = self.committing_member(
+            member_id, group_instance_id, generation_or_member_epoch, is_transactional=is_transactional
+        )
+        if member is None:
             return
-        if is_transactional and (generation_or_member_epoch, member_id, group_instance_id) == (-1, "", None):
-            return
-        member = self.member(member_id)
-        if not member.is_classic and not is_transactional and version < MEMBER_EPOCH_VERSION:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"OffsetCommit version {MEMBER_EPOCH_VERSION} or above must be used by members using the "
-                f"modern group protocol",
-            )
+        if not member.is_classic and not is_transactional:
+            check_commit_version(version, kind="modern")
         self._check_epoch(member, generation_or_member_epoch)
 
     def check_offset_fetch(self, *, member_id: str | None, member_epoch: int) -> None:
@@ -317,13 +277,6 @@ class ConsumerGroup:
                 f"The received member epoch {epoch} does not match the expected member epoch {member.epoch}.",
             )
 
-    def check_offset_delete(self) -> None:
-        """Offsets of topics that no member is subscribed to may go at any time; see ``is_subscribed_to``."""
-
-    def check_delete(self) -> None:
-        if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {self._group_id} is not empty.")
-
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self._names or any(
             topic in resolved.topics
@@ -331,26 +284,13 @@ class ConsumerGroup:
             if regex in self._regex_members
         )
 
-    def offsets_expire_after(self, *, commit_timestamp_ms: int) -> int | None:
-        return commit_timestamp_ms
-
-    def heard_of(self, member_id: str) -> Effects:
-        """Heartbeats are sent apart from commits (KIP-848); a commit says nothing."""
-        return []
-
     def tombstones(self) -> list[GroupRecord]:
-        """In the order in which they can be taken in one by one."""
         group_id = self._group_id
-        keys: list[Key] = [
-            *(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id) for member_id in self.members),
-            *(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id) for member_id in self.targets),
-            ConsumerGroupTargetAssignmentMetadataKey(group_id),
-            *(ConsumerGroupMemberMetadataKey(group_id, member_id) for member_id in self.members),
+        return self._tombstones(
+            self.targets,
             *(ConsumerGroupRegularExpressionKey(group_id, regex) for regex in self.regexes),
             *([ConsumerGroupPartitionMetadataKey(group_id)] if self.has_partition_metadata else []),
-            ConsumerGroupMetadataKey(group_id),
-        ]
-        return [GroupRecord(key, None) for key in keys]
+        )
 
     # The fold
 

@@ -35,7 +35,6 @@ from collections.abc import Callable, Iterable
 from minikafka.coordinator.group.classic_group import ClassicGroup, check_session_timeout, new_member_id
 from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import (
-    LEAVE_STATIC_EPOCH,
     PROTOCOL_TYPE,
     ConsumerGroup,
     ConsumerGroupMember,
@@ -46,7 +45,6 @@ from minikafka.coordinator.group.consumer.membership import (
     Refreshment,
     check_epoch,
     join_static_member,
-    known_static_member,
     metadata_of_heartbeat,
     regexes_due,
     static_member_leave,
@@ -58,8 +56,7 @@ from minikafka.coordinator.group.consumer.migration import (
     draft_in_place_of,
     metadata_of_protocols,
 )
-from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_timers, revocation
-from minikafka.coordinator.group.environment import TopicImage
+from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_member, revocation
 from minikafka.coordinator.group.messages import (
     Answer,
     Append,
@@ -84,14 +81,14 @@ from minikafka.coordinator.group.messages import (
     Ticket,
     coordinator_error,
 )
-from minikafka.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH, check_room
+from minikafka.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, check_room
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.consumer_protocol import (
     MalformedSubscription,
     read_subscription,
     write_assignment,
 )
-from minikafka.protocol.internal.group_records import GroupRecord, TopicPartitions
+from minikafka.protocol.internal.group_records import GroupRecord
 
 
 class JoinAfterEnd(Append):
@@ -181,7 +178,7 @@ class ClassicMembers:
         group.awaited_joins.discard(member_id)
         timers: Effects = []
         if replaced is not None and replaced != member_id:
-            timers += forget_timers(group.group_id, replaced)
+            timers += forget_member(group.group_id, replaced)
         if draft.becomes is None:
             timers += [
                 Complete(GroupOperation(OperationKind.JOIN, group.group_id, member_id)),
@@ -280,7 +277,7 @@ def _joining(draft: GroupDraft, request: JoinGroup, member_id: str) -> ConsumerG
         return draft.group.members.get(member_id) or ConsumerGroupMember(member_id)
     if not request.member_id:
         return join_static_member(draft, request.group_instance_id, member_id, is_classic=True)
-    return known_static_member(draft.group, request.group_instance_id, member_id)
+    return draft.group.known_static_member(request.group_instance_id, member_id)
 
 
 def _classic_member(
@@ -290,7 +287,7 @@ def _classic_member(
     if instance_id is None:
         member = group.member(member_id)
     else:
-        member = known_static_member(group, instance_id, member_id)
+        member = group.known_static_member(instance_id, member_id)
     _check_classic(member)
     if generation != member.epoch:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
@@ -302,7 +299,7 @@ def _leaving(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerGroupMembe
     if leaving.group_instance_id is None:
         member = group.member(leaving.member_id)
     elif leaving.member_id:
-        member = known_static_member(group, leaving.group_instance_id, leaving.member_id)
+        member = group.known_static_member(leaving.group_instance_id, leaving.member_id)
     else:
         found = group.static_member(leaving.group_instance_id)
         if found is None:
@@ -343,16 +340,8 @@ CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
 
 
-def describe_group(group: ConsumerGroup, topics: TopicImage, default_assignor: str) -> DescribedConsumerGroup:
-    """Topics that are gone are left out: they have no name any more."""
-
-    def existing(partitions: TopicPartitions) -> TopicPartitions:
-        return {
-            topic_id: numbers
-            for topic_id, numbers in partitions.items()
-            if topics.topic_by_id(topic_id) is not None
-        }
-
+def describe_group(group: ConsumerGroup, default_assignor: str) -> DescribedConsumerGroup:
+    """With the ids of topics, some of which may be gone."""
     members = tuple(
         DescribedConsumerMember(
             member_id=member.member_id,
@@ -363,8 +352,8 @@ def describe_group(group: ConsumerGroup, topics: TopicImage, default_assignor: s
             client_host=member.metadata.client_host,
             subscribed_topic_names=member.metadata.subscribed_topic_names,
             subscribed_topic_regex=member.regex,
-            assignment=existing(member.assigned),
-            target_assignment=existing(group.targets.get(member.member_id, {})),
+            assignment=member.assigned,
+            target_assignment=group.targets.get(member.member_id, {}),
             member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
         )
         for member in group.members.values()
@@ -436,10 +425,6 @@ class ConsumerGroups:
         count = sum(isinstance(group, ConsumerGroup) for group in self._groups.values())
         return f"ConsumerGroups({count} groups)"
 
-    def owns(self, group_id: str) -> bool:
-        """Whether the group is one of this protocol."""
-        return self._updater.find(group_id) is not None
-
     def heartbeat(self, request: ConsumerGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:
         """Also for a group of the classic protocol, which is upgraded if it may be.
 
@@ -467,7 +452,7 @@ class ConsumerGroups:
         )
         timers: Effects = [self._updater.session(draft.group, member)]
         if replaced is not None and replaced != member_id:
-            timers += forget_timers(group.group_id, replaced)
+            timers += forget_member(group.group_id, replaced)
         if member.current is not before.current:
             timers.append(revocation(group.group_id, member))
         result = ConsumerGroupHeartbeatResult(
@@ -496,7 +481,7 @@ class ConsumerGroups:
         if request.instance_id is None:
             group.member(member_id)
         else:
-            known_static_member(group, request.instance_id, member_id)
+            group.known_static_member(request.instance_id, member_id)
         answer = Answer(
             ticket,
             ConsumerGroupHeartbeatResult(
@@ -547,11 +532,10 @@ class ConsumerGroups:
 
     # What others ask
 
-    def regexes_due(self, group_id: str, now_ms: int, *, has_rules: bool) -> list[str]:
-        """See ``subscription.regexes_due``; none of a group that is not there."""
-        group = self._updater.find(group_id)
+    def regexes_due(self, group: ConsumerGroup, now_ms: int, *, has_rules: bool) -> list[str]:
+        """See ``membership.regexes_due``."""
         refreshment = Refreshment(self._settings.group_consumer_regex_refresh_interval_ms, has_rules)
-        return [] if group is None else regexes_due(group, self._topics, now_ms, refreshment)
+        return regexes_due(group, self._topics, now_ms, refreshment)
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """A group that is not there, or not of this protocol, is described as GROUP_ID_NOT_FOUND."""
@@ -559,7 +543,7 @@ class ConsumerGroups:
         if group is None:
             error = _not_found(group_id)
             return DescribedConsumerGroup(group_id=group_id, error=error.code, error_message=error.message)
-        return describe_group(group, self._topics, self._settings.group_consumer_assignors[0])
+        return describe_group(group, self._settings.group_consumer_assignors[0])
 
     # The log
 
@@ -589,7 +573,7 @@ def _member_of(draft: GroupDraft, request: ConsumerGroupHeartbeat, member_id: st
     if request.instance_id is not None:
         if joins:
             return join_static_member(draft, request.instance_id, member_id, is_classic=False)
-        member = known_static_member(draft.group, request.instance_id, member_id)
+        member = draft.group.known_static_member(request.instance_id, member_id)
     elif joins and member_id not in draft.group.members:
         return ConsumerGroupMember(member_id)
     else:

@@ -44,7 +44,6 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordinator.group.consumer.consumer_group import (
-    LEAVE_STATIC_EPOCH,
     PROTOCOL_TYPE,
     ConsumerGroup,
     ConsumerGroupMember,
@@ -55,7 +54,12 @@ from minikafka.coordinator.group.consumer.consumer_group import (
 from minikafka.coordinator.group.consumer.target import bump_epoch, subscribed_topic_ids
 from minikafka.coordinator.group.environment import TopicImage
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, MayDescribe
-from minikafka.coordinator.group.modern_group import JOIN_EPOCH, fenced_member_epoch
+from minikafka.coordinator.group.modern_group import (
+    LEAVE_STATIC_EPOCH,
+    fenced_member_epoch,
+    replace_static_member,
+    unreleased_instance_id,
+)
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -63,12 +67,11 @@ from minikafka.protocol.internal.group_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     TopicPartitions,
 )
 from minikafka.regex import compile_regex
-from minikafka.steps import Steps, finish
+from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 
 Owner = Callable[[UUID, int], str | None]
 """Who owns a partition, or must give it back: a member id."""
@@ -206,20 +209,6 @@ def check_epoch(member: ConsumerGroupMember, epoch: int, owned: TopicPartitions 
         raise fenced_member_epoch(PROTOCOL_TYPE, epoch, known=member.epoch)
 
 
-def known_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerGroupMember:
-    """Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-    member = group.static_member(instance_id)
-    if member is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        raise KafkaError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member "
-            f"{member.member_id}.",
-        )
-    return member
-
-
 def join_static_member(
     draft: GroupDraft, instance_id: str, member_id: str, *, is_classic: bool
 ) -> ConsumerGroupMember:
@@ -239,20 +228,9 @@ def join_static_member(
     if old.epoch != LEAVE_STATIC_EPOCH and not is_classic and not old.is_classic:
         if old.member_id == member_id:
             return old
-        raise KafkaError(
-            ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
-            f"instance id is owned by {old.member_id} member.",
-        )
-    target = draft.group.targets.get(old.member_id, {})
-    current = msgspec.structs.replace(old.current, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
-    new = ConsumerGroupMember(member_id, old.metadata, current)
-    remove_member(draft, old.member_id)
-    write_metadata(draft, new)
-    key = ConsumerGroupTargetAssignmentMemberKey(draft.group.group_id, member_id)
-    draft.write(key, ConsumerGroupTargetAssignmentMemberValue(target))
-    write_current(draft, new)
-    return new
+        raise unreleased_instance_id(instance_id, member_id, owner=old.member_id)
+    target = ConsumerGroupTargetAssignmentMemberValue(draft.group.targets.get(old.member_id, {}))
+    return replace_static_member(draft, old, member_id, target)
 
 
 def write_metadata(draft: GroupDraft, member: ConsumerGroupMember) -> None:
@@ -265,17 +243,10 @@ def write_current(draft: GroupDraft, member: ConsumerGroupMember) -> None:
     )
 
 
-def remove_member(draft: GroupDraft, member_id: str) -> None:
-    group_id = draft.group.group_id
-    draft.write(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None)
-    draft.write(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None)
-    draft.write(ConsumerGroupMemberMetadataKey(group_id, member_id), None)
-
-
 def remove_members(draft: GroupDraft, member_ids: Iterable[str], topics: TopicImage) -> None:
     """They leave or are fenced. What they had is free at once; the next heartbeat of any other assigns it."""
     for member_id in member_ids:
-        remove_member(draft, member_id)
+        draft.remove_member(member_id)
     forget_regexes(draft)
     bump_epoch(draft, topics)
 
@@ -329,10 +300,10 @@ REMEMBERED_MAX = 32
 
 
 class Matches(NamedTuple):
-    """Which of the names that it has ``seen`` an expression matches, in alphabetical order."""
+    """Which of the names that it has ``seen`` an expression matches, both in alphabetical order."""
 
     regex: str
-    seen: frozenset[str]
+    seen: tuple[str, ...]
     matched: tuple[str, ...]
 
 
@@ -347,33 +318,32 @@ def check_regex(regex: str) -> None:
 
 def resolve_regex(regex: str, topics: TopicImage, may_describe: MayDescribe | None = None) -> tuple[str, ...]:
     """The names of the topics that ``regex``, which compiles, matches, and that may be described; in
-    alphabetical order. Where most of them are remembered this costs little."""
+    alphabetical order. Where most of them are remembered this costs little, and nothing where all are and no
+    rules are asked."""
     matches = finish(resolve_regex_in_steps(regex, topics.names()))
     remember(matches)
-    if may_describe is None:
-        return matches.matched
-    return tuple(name for name in matches.matched if may_describe(name))
+    return matches.matched if may_describe is None else tuple(filter(may_describe, matches.matched))
 
 
-def resolve_regex_in_steps(regex: str, names: Iterable[str]) -> Steps[Matches]:
+def resolve_regex_in_steps(regex: str, names: tuple[str, ...]) -> Steps[Matches]:
     """What it matches of ``names``, which are in alphabetical order; only those are matched that are not
     remembered."""
-    in_order = tuple(names)
-    all_names = frozenset(in_order)
-    known = _remembered.get(regex, Matches(regex, frozenset(), ()))
-    if known.seen == all_names:
+    known = _remembered.get(regex, Matches(regex, (), ()))
+    if known.seen == names:  # most often the same tuple
         return known
     pattern = _compiled(regex)
-    hits = frozenset(known.matched)
+    seen, hits = frozenset(known.seen), frozenset(known.matched)
     matched = []
-    for name in in_order:
+    for count, name in enumerate(names, start=1):
         if name in hits:
             matched.append(name)
-        elif name not in known.seen:
+        elif name not in seen:
             if pattern.fullmatch(name):
                 matched.append(name)
             yield
-    return Matches(regex, all_names, tuple(matched))
+        if count % ELEMENTS_A_STEP == 0:
+            yield
+    return Matches(regex, names, tuple(matched))
 
 
 def remember(matches: Matches) -> None:

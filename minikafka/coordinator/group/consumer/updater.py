@@ -36,7 +36,6 @@ from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, 
 from minikafka.coordinator.group.group import GroupMap
 from minikafka.coordinator.group.messages import (
     Answer,
-    Complete,
     Effect,
     Effects,
     GroupOperation,
@@ -48,12 +47,16 @@ from minikafka.coordinator.group.modern_group import (
     carry_out,
     check_memory,
     compute_assignment,
+    find_group,
+    forget_timers,
+    group_of_record,
     is_computed_beside,
+    revocation_timer,
+    session_timer,
 )
 from minikafka.errors import ErrorCode
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
     ConsumerGroupTargetAssignmentMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -85,8 +88,7 @@ class GroupUpdater:
         self.counts = counts
 
     def find(self, group_id: str) -> ConsumerGroup | None:
-        group = self.groups.get(group_id)
-        return group if isinstance(group, ConsumerGroup) else None
+        return find_group(self.groups, group_id, ConsumerGroup)
 
     def advance(
         self,
@@ -165,7 +167,7 @@ class GroupUpdater:
         member_ids = list(member_ids)
         remove_members(draft, member_ids, self.topics)
         downgrade_if_due(draft, self.settings, self.topics, now_ms)
-        return [timer for each in member_ids for timer in forget_timers(draft.group.group_id, each)]
+        return [timer for each in member_ids for timer in forget_member(draft.group.group_id, each)]
 
     def carry_out(
         self,
@@ -202,7 +204,7 @@ class GroupUpdater:
             return []
         effects: Effects = []
         for member_id in draft.becomes.members:
-            effects += forget_timers(draft.becomes.group_id, member_id)
+            effects += forget_member(draft.becomes.group_id, member_id)
         effects += self.classic.adopt(draft.becomes, now_ms)
         if draft.group.epoch > draft.origin.epoch:
             effects += self.classic.prepare_rebalance(draft.becomes, "downgraded from KIP-848", now_ms)
@@ -215,7 +217,7 @@ class GroupUpdater:
             if classic is None
             else classic.session_timeout_ms
         )
-        return Park(GroupOperation(OperationKind.SESSION, group.group_id, member.member_id), timeout_ms)
+        return session_timer(group.group_id, member.member_id, timeout_ms)
 
     def replay(self, record: GroupRecord, now_ms: int) -> None:
         """Any record of KIP-848, and those of classic groups that end or begin with a change."""
@@ -224,16 +226,9 @@ class GroupUpdater:
             assert value is None or isinstance(value, GroupMetadataValue)
             self.classic.replay(key, value, now_ms)
             return
-        group = self.find(key.group_id)
-        if isinstance(key, ConsumerGroupMetadataKey) and value is None:
-            if group is not None:
-                del self.groups[key.group_id]
-            return
+        group = group_of_record(self.groups, record, ConsumerGroup)
         if group is None:
-            if value is None:
-                return
-            group = ConsumerGroup(key.group_id)
-            self.groups[key.group_id] = group
+            return
         group.apply(record)
         if isinstance(key, ConsumerGroupTargetAssignmentMetadataKey) and value is not None:
             group.assigned_ms = now_ms
@@ -241,20 +236,10 @@ class GroupUpdater:
 
 def revocation(group_id: str, member: ConsumerGroupMember) -> Effect:
     """Begin or end the time in which the member must have given back what is taken from it."""
-    operation = GroupOperation(OperationKind.REVOCATION, group_id, member.member_id)
-    if member.state is MemberState.UNREVOKED_PARTITIONS:
-        return Park(operation, member.metadata.rebalance_timeout_ms)
-    return Complete(operation)
+    is_due = member.state is MemberState.UNREVOKED_PARTITIONS
+    return revocation_timer(group_id, member.member_id, member.metadata.rebalance_timeout_ms, is_due=is_due)
 
 
-def forget_timers(group_id: str, member_id: str) -> Effects:
-    """Of a member that is gone, whichever protocol it spoke."""
-    return [
-        Complete(GroupOperation(kind, group_id, member_id))
-        for kind in (
-            OperationKind.SESSION,
-            OperationKind.REVOCATION,
-            OperationKind.JOIN,
-            OperationKind.SYNC,
-        )
-    ]
+def forget_member(group_id: str, member_id: str) -> Effects:
+    """The timers of a member that is gone, whichever protocol it spoke."""
+    return forget_timers(group_id, member_id, OperationKind.JOIN, OperationKind.SYNC)

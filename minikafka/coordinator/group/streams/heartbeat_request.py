@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from minikafka.coordinator.group.consumer.consumer_group import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from minikafka.coordinator.group.messages import StreamsGroupHeartbeat, StreamsTask
+from minikafka.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology, check_topology
 from minikafka.coordinator.group.streams.streams_group import StreamsGroupMember, TaskOffsets
 from minikafka.coordinator.group.streams.tasks import Tasks

@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from minikafka.coordinator.group.group import Footprint, member_bytes
-from minikafka.coordinator.group.messages import Effects, EndpointPartitions, ListedGroup, MemberTasks
+from minikafka.coordinator.group.group import member_bytes
+from minikafka.coordinator.group.messages import EndpointPartitions, ListedGroup, MemberTasks
+from minikafka.coordinator.group.modern_group import (
+    JOIN_EPOCH,
+    Draft,
+    ModernGroup,
+    ModernMember,
+    RecordKeys,
+    check_commit_version,
+    fenced_member_epoch,
+)
 from minikafka.coordinator.group.streams.reconciliation import Holders, StreamsMemberState
 from minikafka.coordinator.group.streams.tasks import (
     CopartitionGroup,
@@ -27,7 +36,6 @@ from minikafka.coordinator.group.streams.tasks import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupRecord,
-    Key,
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataKey,
@@ -42,19 +50,15 @@ from minikafka.protocol.internal.group_records import (
     StreamsGroupTopologyValue,
     StreamsSubtopology,
     StreamsTopicInfo,
-    Value,
 )
 
 if TYPE_CHECKING:
-    from minikafka.coordinator.group.consumer.consumer_group import GroupChange
     from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology
 
 PROTOCOL_TYPE = "streams"
 INITIAL_EPOCH = 1
 """Of a group and of its target assignment, before there is anything to assign: a member that waits for its
 first tasks is in this one, and 0 stays the epoch with which it joins."""
-MEMBER_EPOCH_VERSION = 9
-"""Of OffsetCommit: since this one a member says its epoch."""
 
 NO_METADATA = StreamsGroupMemberMetadataValue(client_id="", client_host="")
 NO_TASKS = StreamsGroupCurrentMemberAssignmentValue(
@@ -70,16 +74,11 @@ TaskOffsets = dict[str, dict[int, int]]
 """By subtopology and partition: the sum of the offsets of the task's changelogs."""
 
 
-class StreamsGroupMember(msgspec.Struct, frozen=True):
+class StreamsGroupMember(ModernMember, frozen=True):
     """``metadata`` is what the member told, ``current`` which tasks it has and in which epoch."""
 
-    member_id: str
     metadata: StreamsGroupMemberMetadataValue = NO_METADATA
     current: StreamsGroupCurrentMemberAssignmentValue = NO_TASKS
-
-    @property
-    def epoch(self) -> int:
-        return self.current.member_epoch
 
     @property
     def size_bytes(self) -> int:
@@ -106,16 +105,11 @@ class StreamsGroupMember(msgspec.Struct, frozen=True):
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH.
         """
-        if epoch in (0, self.epoch):
+        if epoch in (JOIN_EPOCH, self.epoch):
             return
         if epoch == self.current.previous_member_epoch and owned is not None and self._has_all(owned):
             return
-        kind = "greater" if epoch > self.epoch else "smaller"
-        raise KafkaError(
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            f"The streams group member has a {kind} member epoch ({epoch}) than the one known by the group "
-            f"coordinator ({self.epoch}). The member must abandon all its tasks and rejoin.",
-        )
+        raise fenced_member_epoch(PROTOCOL_TYPE, epoch, known=self.epoch, has="tasks")
 
     def _has_all(self, owned: Tasks) -> bool:
         assigned = self.assigned_tasks
@@ -165,12 +159,19 @@ class Notes:
         self.task_offsets.pop(member_id, None)
 
 
-class StreamsGroup:
-    """See the module header, and ``group.Group``."""
+class StreamsGroup(ModernGroup[StreamsGroupMember]):
+    """See the module header, and ``group.Group``. A copy has the same notes."""
+
+    KEYS = RecordKeys(
+        group=StreamsGroupMetadataKey,
+        assignment=StreamsGroupTargetAssignmentMetadataKey,
+        member=StreamsGroupMemberMetadataKey,
+        target=StreamsGroupTargetAssignmentMemberKey,
+        current=StreamsGroupCurrentMemberAssignmentKey,
+    )
 
     def __init__(self, group_id: str) -> None:
-        self._group_id = group_id
-        self.footprint = Footprint(group_id)
+        super().__init__(group_id)
         self.metadata = StreamsGroupMetadataValue(epoch=INITIAL_EPOCH)
         self.assignment_epoch = INITIAL_EPOCH
         self.assigned_at_ms = 0
@@ -178,37 +179,18 @@ class StreamsGroup:
         self.topology: StreamsGroupTopologyValue | None = None
         self.parsed_topology: Topology | None = None
         """The same, as assignors and checks of topics take it."""
-        self.members: dict[str, StreamsGroupMember] = {}
-        self.static_members: dict[str, str] = {}
-        """Member id by instance id."""
         self.targets: dict[str, StreamsGroupTargetAssignmentMemberValue] = {}
         self._holders: dict[_Task, tuple[str, ...]] = {}
         """The processes of the members that have a task; one twice while a log with a gap is replayed."""
         self._topology_bytes = 0
-        # Notes. They save work, and are lost with this broker's leadership.
         self.notes = Notes()
-        self.checked_version = -1
-        """The version of the topics that the metadata hash is known to stand for."""
-        self.uncommitted: GroupChange | None = None
-        """The last change that was written and is not committed."""
+        self.computing_epoch = -1
+        """For which a target is being worked out beside the loop; -1: none is."""
 
     def __repr__(self) -> str:
         return f"StreamsGroup({self._group_id!r}, {self.state}, {self.epoch}, {len(self.members)} members)"
 
-    def copy(self) -> StreamsGroup:
-        """For a change that is worked out and may not come: it shares what is never changed in place, and the
-        notes."""
-        copy = StreamsGroup(self._group_id)
-        for name, value in vars(self).items():
-            setattr(copy, name, value.copy() if isinstance(value, dict) else value)
-        copy.footprint = Footprint(self._group_id, self.footprint.size_bytes)
-        return copy
-
     # What it is
-
-    @property
-    def group_id(self) -> str:
-        return self._group_id
 
     @property
     def epoch(self) -> int:
@@ -217,10 +199,6 @@ class StreamsGroup:
     @property
     def metadata_hash(self) -> int:
         return self.metadata.metadata_hash
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     @property
     def state(self) -> str:
@@ -233,18 +211,6 @@ class StreamsGroup:
         if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
             return "Stable"
         return "Reconciling"
-
-    def member(self, member_id: str) -> StreamsGroupMember:
-        """Raises KafkaError UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self._group_id}."
-            )
-        return member
-
-    def static_member(self, instance_id: str) -> StreamsGroupMember | None:
-        return self.members.get(self.static_members.get(instance_id, ""))
 
     def subscribed_topics(self) -> list[str]:
         """All topics that the topology needs, in alphabetical order; some may not exist."""
@@ -262,10 +228,6 @@ class StreamsGroup:
 
     # The Group protocol
 
-    @property
-    def should_expire(self) -> bool:
-        return True
-
     def listed(self) -> ListedGroup:
         return ListedGroup(self._group_id, PROTOCOL_TYPE, self.state, PROTOCOL_TYPE)
 
@@ -279,17 +241,13 @@ class StreamsGroup:
         is_transactional: bool = False,
     ) -> None:
         """An older epoch of the member may do, see ``check_committed``."""
-        if generation_or_member_epoch < 0 and not self.members:
+        member = self.committing_member(
+            member_id, group_instance_id, generation_or_member_epoch, is_transactional=is_transactional
+        )
+        if member is None:
             return
-        if is_transactional and (generation_or_member_epoch, member_id, group_instance_id) == (-1, "", None):
-            return
-        member = self.member(member_id)
-        if not is_transactional and version < MEMBER_EPOCH_VERSION:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"OffsetCommit version {MEMBER_EPOCH_VERSION} or above must be used by members using the "
-                "streams group protocol",
-            )
+        if not is_transactional:
+            check_commit_version(version, kind=PROTOCOL_TYPE)
         if generation_or_member_epoch > member.epoch:
             raise _stale(
                 f"Received member epoch {generation_or_member_epoch} is newer than current member epoch "
@@ -339,37 +297,13 @@ class StreamsGroup:
                 f"{member.epoch}."
             )
 
-    def check_offset_delete(self) -> None:
-        """Offsets of topics that the topology does not read may go at any time; see ``is_subscribed_to``."""
-
-    def check_delete(self) -> None:
-        if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
-
     def is_subscribed_to(self, topic: str) -> bool:
         if not self.members or self.topology is None:
             return False
         return any(topic in source_topics(each) for each in self.topology.subtopologies)
 
-    def offsets_expire_after(self, *, commit_timestamp_ms: int) -> int | None:
-        return commit_timestamp_ms
-
-    def heard_of(self, member_id: str) -> Effects:
-        """Heartbeats are sent apart from commits; a commit says nothing."""
-        return []
-
     def tombstones(self) -> list[GroupRecord]:
-        """In Kafka's order, but the group's own record comes last: until then the group is there."""
-        group_id = self._group_id
-        keys: list[Key] = [
-            *(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id) for member_id in self.members),
-            *(StreamsGroupTargetAssignmentMemberKey(group_id, member_id) for member_id in self.targets),
-            StreamsGroupTargetAssignmentMetadataKey(group_id),
-            *(StreamsGroupMemberMetadataKey(group_id, member_id) for member_id in self.members),
-            StreamsGroupTopologyKey(group_id),
-            StreamsGroupMetadataKey(group_id),
-        ]
-        return [GroupRecord(key, None) for key in keys]
+        return self._tombstones(self.targets, StreamsGroupTopologyKey(self._group_id))
 
     # The fold
 
@@ -450,21 +384,11 @@ class StreamsGroup:
                 self._holders.pop(task, None)
 
 
-class StreamsGroupDraft:
-    """A streams group, and the records that change it, applied to a copy at once (as ``GroupDraft``)."""
+class StreamsGroupDraft(Draft[StreamsGroup]):
+    """A streams group, and the records that change it."""
 
     def __init__(self, group: StreamsGroup) -> None:
-        self.group = group
-        self.records: list[GroupRecord] = []
-        self._is_copied = False
-
-    def write(self, key: Key, value: Value | None) -> None:
-        if not self._is_copied:
-            self.group = self.group.copy()
-            self._is_copied = True
-        record = GroupRecord(key, value)
-        self.group.apply(record)
-        self.records.append(record)
+        super().__init__(group, StreamsGroup.apply)
 
     def write_first(self, record: GroupRecord) -> None:
         """What is no record of this group: the end of the one that it replaces."""

@@ -5,7 +5,7 @@ KIP-848 (``consumer.consumer_groups``), with tasks in the place of partitions:
 
 1. what the member tells, the topics as they are (``configured_topology``) and how tasks are to be assigned:
    if any of that is new, a new group epoch;
-2. for a new group epoch, a new target assignment (``task_assignor``);
+2. for a new group epoch, a new target assignment (``task_assignor``), beside the loop if that takes long;
 3. one step of this member from the tasks that it has to its target (``reconciliation``).
 
 The first member brings the topology, which stays the group's: later ones must have the same, or an older one,
@@ -29,12 +29,6 @@ import msgspec
 
 from minikafka.coordinator.group.classic_group import ClassicGroup
 from minikafka.coordinator.group.classic_groups import ClassicGroups
-from minikafka.coordinator.group.consumer.consumer_group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    GroupChange,
-)
 from minikafka.coordinator.group.consumer.consumer_groups import JoinAfterEnd
 from minikafka.coordinator.group.consumer.target import metadata_hash, topics_have_changed
 from minikafka.coordinator.group.environment import (
@@ -46,8 +40,8 @@ from minikafka.coordinator.group.environment import (
 from minikafka.coordinator.group.group import GroupMap
 from minikafka.coordinator.group.messages import (
     Answer,
-    Complete,
     DescribedStreamsGroup,
+    Effect,
     Effects,
     EndpointPartitions,
     GroupOperation,
@@ -58,6 +52,24 @@ from minikafka.coordinator.group.messages import (
     StreamsGroupHeartbeatResult,
     StreamsStatus,
     Ticket,
+)
+from minikafka.coordinator.group.modern_group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    carry_out,
+    check_memory,
+    check_room,
+    compute_assignment,
+    find_group,
+    forget_timers,
+    group_of_record,
+    is_computed_beside,
+    may_assign,
+    replace_static_member,
+    revocation_timer,
+    session_timer,
+    unreleased_instance_id,
 )
 from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology, configure
 from minikafka.coordinator.group.streams.description import described_group
@@ -74,6 +86,7 @@ from minikafka.coordinator.group.streams.reconciliation import Reconciliation, S
 from minikafka.coordinator.group.streams.streams_group import (
     NO_METADATA,
     NO_TARGET,
+    PROTOCOL_TYPE,
     Notes,
     StreamsGroup,
     StreamsGroupDraft,
@@ -82,7 +95,7 @@ from minikafka.coordinator.group.streams.streams_group import (
     required_topics,
     topology_bytes,
 )
-from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign
+from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign, cost_of
 from minikafka.coordinator.group.streams.tasks import Tasks
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
@@ -167,15 +180,6 @@ class StreamsGroups:
             f"StreamsGroups({sum(isinstance(each, StreamsGroup) for each in self._groups.values())} groups)"
         )
 
-    def owns(self, group_id: str) -> bool:
-        """Whether the group is a streams group."""
-        return self._find(group_id) is not None
-
-    def is_empty(self, group_id: str) -> bool:
-        """Whether it is a streams group without members."""
-        group = self._find(group_id)
-        return group is not None and group.is_empty
-
     def join_after_end(self, request: JoinGroup, ticket: Ticket) -> Effects:
         """A classic member joins where a streams group has no members: that one ends (see the module header).
         Answered with a JoinGroupResult."""
@@ -250,28 +254,15 @@ class StreamsGroups:
         assert instance_id is not None
         old = group.static_member(instance_id)
         if request.member_epoch != JOIN_EPOCH:
-            before = _known_static_member(old, instance_id, member_id)
+            before = group.known_static_member(instance_id, member_id)
             before.check_epoch(request.member_epoch, owned_tasks(request))
             return _Heartbeat(draft, before)
         if old is None:
             return _Heartbeat(draft, group.members.get(member_id) or StreamsGroupMember(member_id))
         if old.epoch != LEAVE_STATIC_EPOCH:
-            raise KafkaError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
-                f"instance id is owned by {old.member_id} member.",
-            )
-        current = msgspec.structs.replace(
-            old.current, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH
-        )
-        new = StreamsGroupMember(member_id, old.metadata, current)
+            raise unreleased_instance_id(instance_id, member_id, owner=old.member_id)
         target = group.targets.get(old.member_id, NO_TARGET)
-        group_id = group.group_id
-        _remove_member(draft, old.member_id)
-        draft.write(StreamsGroupMemberMetadataKey(group_id, member_id), new.metadata)
-        draft.write(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), target)
-        draft.write(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), current)
-        beat = _Heartbeat(draft, new)
+        beat = _Heartbeat(draft, replace_static_member(draft, old, member_id, target))
         beat.replaced = old
         return beat
 
@@ -380,11 +371,10 @@ class StreamsGroups:
             beat.tell(ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay.")
             return NO_TARGET
         if beat.group.assignment_epoch < beat.group.epoch:
-            since_ms = now_ms - beat.group.assigned_at_ms
-            if beat.group.assigned_at_ms and 0 <= since_ms < settings.assignment_interval_ms:
-                beat.tell(ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
-            else:
+            if may_assign(beat.group.assigned_at_ms, settings.assignment_interval_ms, now_ms):
                 self._update_target(beat.draft, configured, settings, now_ms)
+            else:
+                beat.tell(ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
         return beat.group.targets.get(beat.before.member_id, NO_TARGET)
 
     def _update_target(
@@ -394,25 +384,37 @@ class StreamsGroups:
         settings: StreamsGroupSettings,
         now_ms: int,
     ) -> None:
+        """A target for the group's epoch: now, or when it is worked out, if that takes long. Members have the
+        last one until then."""
         group = draft.group
-        assigned: Mapping[str, Tasks] = {}
-        if configured.status is None and configured.subtopologies is not None:
-            specs = {each.member_id: _spec(group, each) for each in group.members.values()}
+        if group.computing_epoch >= 0:
+            return
+        group_id, epoch = group.group_id, group.epoch
+        if configured.status is not None or configured.subtopologies is None:
+            _write_target(draft, dict.fromkeys(group.members, NO_TARGET), epoch, now_ms)
+            return
+        specs = {each.member_id: _spec(group, each) for each in group.members.values()}
+
+        def compute() -> dict[str, StreamsGroupTargetAssignmentMemberValue]:
             assigned = assign(specs, configured, settings)
-        for member_id in group.members:
-            tasks = assigned.get(member_id)
-            value = NO_TARGET
-            if tasks is not None:
-                value = StreamsGroupTargetAssignmentMemberValue(
-                    active_tasks=some_tasks(tasks.active),
-                    standby_tasks=some_tasks(tasks.standby),
-                    warmup_tasks=some_tasks(tasks.warmup),
-                )
-            if group.targets.get(member_id) != value:
-                draft.write(StreamsGroupTargetAssignmentMemberKey(group.group_id, member_id), value)
-        draft.write(
-            StreamsGroupTargetAssignmentMetadataKey(group.group_id),
-            StreamsGroupTargetAssignmentMetadataValue(group.epoch, now_ms),
+            return {member_id: _target(tasks) for member_id, tasks in assigned.items()}
+
+        cost = cost_of(configured, settings, len(specs))
+        if not is_computed_beside(group, cost, enabled=settings.assignor_offload_enable):
+            _write_target(draft, compute(), epoch, now_ms)
+            return
+
+        def write(
+            group: StreamsGroup, targets: Mapping[str, StreamsGroupTargetAssignmentMemberValue], now_ms: int
+        ) -> Effects:
+            draft = StreamsGroupDraft(group)
+            _write_target(draft, targets, epoch, now_ms)
+            return self._change(draft, [])
+
+        draft.begins.append(
+            lambda: compute_assignment(
+                group_id, epoch, compute, find=lambda: self._find(group_id), write=write
+            )
         )
 
     def _reconcile(
@@ -541,8 +543,7 @@ class StreamsGroups:
         if request.instance_id is None:
             member = group.member(request.member_id)
         else:
-            old = group.static_member(request.instance_id)
-            member = _known_static_member(old, request.instance_id, request.member_id)
+            member = group.known_static_member(request.instance_id, request.member_id)
         if request.shutdown_application and group.notes.shutdown_member_id is None:
             group.notes.shutdown_member_id = request.member_id
         result = StreamsGroupHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -604,7 +605,7 @@ class StreamsGroups:
     ) -> Effects:
         group_id = group.group_id
         draft = StreamsGroupDraft(group)
-        _remove_member(draft, member_id)
+        draft.remove_member(member_id)
         epoch = group.epoch + 1
         draft.write(StreamsGroupMetadataKey(group_id), msgspec.structs.replace(group.metadata, epoch=epoch))
         if draft.group.is_empty:
@@ -612,17 +613,13 @@ class StreamsGroups:
                 StreamsGroupTargetAssignmentMetadataKey(group_id),
                 StreamsGroupTargetAssignmentMetadataValue(epoch),
             )
-        return self._change(draft, _forget_timers(group_id, member_id), answer, gone=member_id, retry=retry)
+        return self._change(draft, forget_timers(group_id, member_id), answer, gone=member_id, retry=retry)
 
     def _check_room(self, group: StreamsGroup, request: StreamsGroupHeartbeat) -> None:
-        allowed = self._settings.group_streams_max_size
-        if request.instance_id is not None and request.instance_id in group.static_members:
-            return
-        if request.member_id not in group.members and len(group.members) >= allowed:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The streams group has reached its maximum capacity of {allowed} members.",
-            )
+        """A static member that comes back needs none."""
+        if request.instance_id is None or request.instance_id not in group.static_members:
+            allowed = self._settings.group_streams_max_size
+            check_room(group.members, request.member_id, allowed, kind=PROTOCOL_TYPE)
 
     def _check_memory(
         self, beat: _Heartbeat, metadata: StreamsGroupMemberMetadataValue, request: StreamsGroupHeartbeat
@@ -632,10 +629,12 @@ class StreamsGroups:
         brings = request.topology if beat.group.topology is None else None
         if metadata == before.metadata and brings is None:
             return
-        self._groups.memory.check_member(
-            msgspec.structs.replace(before, metadata=metadata).size_bytes
-            + (0 if brings is None else topology_bytes(brings)),
-            before_bytes=0 if before.metadata is NO_METADATA else before.size_bytes,
+        check_memory(
+            self._groups.memory,
+            before,
+            msgspec.structs.replace(before, metadata=metadata),
+            is_new=before.metadata is NO_METADATA,
+            brings_bytes=0 if brings is None else topology_bytes(brings),
         )
 
     # Looking
@@ -654,12 +653,8 @@ class StreamsGroups:
         group_id, member = beat.group.group_id, beat.member
         timers: Effects = []
         if beat.replaced is not None and beat.replaced.member_id != member.member_id:
-            timers += _forget_timers(group_id, beat.replaced.member_id)
-        timers.append(
-            Park(
-                GroupOperation(OperationKind.SESSION, group_id, member.member_id), settings.session_timeout_ms
-            )
-        )
+            timers += forget_timers(group_id, beat.replaced.member_id)
+        timers.append(session_timer(group_id, member.member_id, settings.session_timeout_ms))
         if member.current != beat.before.current:
             timers.append(_revocation(group_id, member))
         if beat.begins_delay:
@@ -684,8 +679,8 @@ class StreamsGroups:
         begins_delay: bool = False,
         retry: GroupOperation | None = None,
     ) -> Effects:
-        """Write what the draft says; without anything to write, what would follow it follows at once."""
-        group_id, uncommitted, notes = draft.group.group_id, draft.group.uncommitted, draft.group.notes
+        """See ``modern_group.carry_out``."""
+        group_id, notes = draft.group.group_id, draft.group.notes
 
         def after(now_ms: int) -> Effects:
             group = self._find(group_id)
@@ -696,31 +691,20 @@ class StreamsGroups:
                     notes.forget(gone)
                 if group.is_empty:
                     notes.shutdown_member_id = None
-            return timers
+            return []
 
-        if draft.records:
-            return [
-                GroupChange(
-                    draft.records,
-                    group=lambda: self._find(group_id),
-                    before=lambda now_ms: [],
-                    replay=self.replay,
-                    after=after,
-                    answer=answer,
-                    retry=retry,
-                )
-            ]
-        effects: Effects = [*timers]
-        if answer is not None:
-            if uncommitted is None:
-                effects.append(answer)
-            else:
-                uncommitted.answers.append(answer)
-        return effects
+        return carry_out(
+            draft,
+            timers,
+            answer,
+            find=lambda: self._find(group_id),
+            replay=self.replay,
+            after=after,
+            retry=retry,
+        )
 
     def _find(self, group_id: str) -> StreamsGroup | None:
-        group = self._groups.get(group_id)
-        return group if isinstance(group, StreamsGroup) else None
+        return find_group(self._groups, group_id, StreamsGroup)
 
     def _group(self, group_id: str) -> StreamsGroup:
         """Raises KafkaError GROUP_ID_NOT_FOUND."""
@@ -739,17 +723,8 @@ class StreamsGroups:
             assert value is None or isinstance(value, GroupMetadataValue)
             self._classic.replay(key, value, now_ms)
             return
-        group = self._find(key.group_id)
-        if isinstance(key, StreamsGroupMetadataKey) and value is None:
-            if group is not None:
-                del self._groups[key.group_id]
-            return
-        if group is None:
-            if value is None:
-                return
-            group = StreamsGroup(key.group_id)
-            self._groups[key.group_id] = group
-        group.apply(record)
+        if group := group_of_record(self._groups, record, StreamsGroup):
+            group.apply(record)
 
     def loaded(self, now_ms: int) -> Effects:
         """All members are waited for again, and those that have tasks to give back have their time again."""
@@ -759,8 +734,7 @@ class StreamsGroups:
                 continue
             timeout_ms = self._settings.streams_group(group.group_id).session_timeout_ms
             for member in group.members.values():
-                operation = GroupOperation(OperationKind.SESSION, group.group_id, member.member_id)
-                effects.append(Park(operation, timeout_ms))
+                effects.append(session_timer(group.group_id, member.member_id, timeout_ms))
                 if member.current.state == StreamsMemberState.UNREVOKED_TASKS:
                     effects.append(_revocation(group.group_id, member))
         return effects
@@ -772,6 +746,31 @@ def _assignment_configs(settings: StreamsGroupSettings) -> tuple[tuple[str, str]
     if settings.rack_aware_assignment_tags:
         configs[RACK_AWARE_TAGS] = ",".join(settings.rack_aware_assignment_tags)
     return tuple(sorted(configs.items()))
+
+
+def _write_target(
+    draft: StreamsGroupDraft,
+    targets: Mapping[str, StreamsGroupTargetAssignmentMemberValue],
+    epoch: int,
+    now_ms: int,
+) -> None:
+    """As far as it has changed; members that are gone have none."""
+    group = draft.group
+    for member_id, target in targets.items():
+        if member_id in group.members and group.targets.get(member_id) != target:
+            draft.write(StreamsGroupTargetAssignmentMemberKey(group.group_id, member_id), target)
+    draft.write(
+        StreamsGroupTargetAssignmentMetadataKey(group.group_id),
+        StreamsGroupTargetAssignmentMetadataValue(epoch, now_ms),
+    )
+
+
+def _target(tasks: Tasks) -> StreamsGroupTargetAssignmentMemberValue:
+    return StreamsGroupTargetAssignmentMemberValue(
+        active_tasks=some_tasks(tasks.active),
+        standby_tasks=some_tasks(tasks.standby),
+        warmup_tasks=some_tasks(tasks.warmup),
+    )
 
 
 def _spec(group: StreamsGroup, member: StreamsGroupMember) -> MemberSpec:
@@ -788,38 +787,10 @@ def _spec(group: StreamsGroup, member: StreamsGroupMember) -> MemberSpec:
     )
 
 
-def _known_static_member(
-    old: StreamsGroupMember | None, instance_id: str, member_id: str
-) -> StreamsGroupMember:
-    """Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-    if old is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if old.member_id != member_id:
-        raise KafkaError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {old.member_id}.",
-        )
-    return old
-
-
-def _remove_member(draft: StreamsGroupDraft, member_id: str) -> None:
-    group_id = draft.group.group_id
-    draft.write(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), None)
-    draft.write(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), None)
-    draft.write(StreamsGroupMemberMetadataKey(group_id, member_id), None)
-
-
-def _revocation(group_id: str, member: StreamsGroupMember) -> Park[GroupOperation] | Complete[GroupOperation]:
+def _revocation(group_id: str, member: StreamsGroupMember) -> Effect:
     """Begin or end the time in which the member must have given back what is taken from it."""
-    operation = GroupOperation(OperationKind.REVOCATION, group_id, member.member_id)
-    if member.current.state == StreamsMemberState.UNREVOKED_TASKS:
-        return Park(operation, member.metadata.rebalance_timeout_ms)
-    return Complete(operation)
-
-
-def _forget_timers(group_id: str, member_id: str) -> Effects:
-    kinds = (OperationKind.SESSION, OperationKind.REVOCATION)
-    return [Complete(GroupOperation(kind, group_id, member_id)) for kind in kinds]
+    is_due = member.current.state == StreamsMemberState.UNREVOKED_TASKS
+    return revocation_timer(group_id, member.member_id, member.metadata.rebalance_timeout_ms, is_due=is_due)
 
 
 def _not_found(group_id: str, *, is_there: bool) -> KafkaError:

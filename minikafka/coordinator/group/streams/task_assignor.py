@@ -28,6 +28,9 @@ from minikafka.coordinator.group.environment import StreamsGroupSettings
 from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology
 from minikafka.coordinator.group.streams.tasks import Tasks
 
+COST_OF_A_TASK = 12
+"""Microseconds, of each that is given out."""
+
 
 class MemberSpec(msgspec.Struct, frozen=True, kw_only=True):
     """``tasks`` is its target until now; offsets are by subtopology and partition."""
@@ -210,6 +213,15 @@ class _Assignment:
             passed.append((load, process_id))
         for each in passed:
             heappush(heap, each)
+
+
+def cost_of(topology: ConfiguredTopology, settings: StreamsGroupSettings, members: int) -> int:
+    """How long ``assign`` takes, roughly in microseconds."""
+    tasks = 0
+    for each in (topology.subtopologies or {}).values():
+        standbys = settings.num_standby_replicas if each.state_changelog_topics else 0
+        tasks += each.number_of_tasks * (1 + standbys)
+    return members + COST_OF_A_TASK * tasks
 
 
 def assign(

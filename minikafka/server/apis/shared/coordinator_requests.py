@@ -225,7 +225,7 @@ async def _match(services: Services, regex: str, found: dict[str, Matches]) -> N
         await services.scheduler.finished(services.scheduler.apart(partial(check_regex, regex)))
     except KafkaError:
         return  # the group says so, unless something else is wrong first
-    names = (topic.name for topic in services.metadata.topics())
+    names = services.metadata.topic_names()
     found[regex] = await services.scheduler.finished(resolve_regex_in_steps(regex, names))
 
 

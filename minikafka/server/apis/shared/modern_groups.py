@@ -1,17 +1,21 @@
-"""What the requests to groups of KIP-848 and to share groups (KIP-932) have in common.
+"""What the requests to groups of KIP-848, to share groups (KIP-932) and to streams groups (KIP-1071) have in
+common.
 
-Kafka: the halves of ``KafkaApis`` and ``GroupCoordinatorService`` that are alike for both. Both kinds of
-members say by a heartbeat what they are, and hear by its answer what is theirs; both kinds of groups are
-described with what their members have, by the names of topics.
+Kafka: the halves of ``KafkaApis`` and ``GroupCoordinatorService`` that are alike for them. Members say by a
+heartbeat what they are, and hear by its answer what is theirs; groups are described with what their members
+have, those of the first two kinds by the names of topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
-from uuid import UUID
+from typing import Any, TypeVar
 
-from minikafka.coordinator.group.messages import DescribedModernGroup, ModernGroupHeartbeatResult
+from minikafka.coordinator.group.messages import (
+    DescribedModernGroup,
+    DescribedModernMember,
+    ModernGroupHeartbeatResult,
+)
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import TopicPartitions
@@ -19,17 +23,16 @@ from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import (
     NOT_ASKED,
-    Permission,
     authorized_operations,
     denied,
     permission,
     require,
 )
-from minikafka.server.apis.shared.coordinator_requests import check_group_id, outcome
+from minikafka.server.apis.shared.coordinator_requests import check_group_id
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.services import Services
-from minikafka.steps import Steps
+from minikafka.steps import Steps, each
 
 
 def refusal_of_group(
@@ -77,8 +80,11 @@ def heartbeat_body(result: ModernGroupHeartbeatResult | KafkaError) -> Body:
     }
 
 
-Describe = Callable[[GroupShard, str], DescribedModernGroup]
-"""The shard of a group, and its id → what it is."""
+Described = TypeVar("Described", bound=DescribedModernGroup)
+
+MEMBERS_A_STEP = 16
+"""At 10 to 20 µs each."""
+TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def describe_groups(
@@ -86,72 +92,72 @@ def describe_groups(
     context: RequestContext,
     request: Any,
     *,
-    describe: Describe,
+    kind: type[Described],
+    describe: Callable[[GroupShard, str], Described],
+    topics: Callable[[Described], Iterable[str]],
     member: Callable[[Any], Body],
+    more: Callable[[Described], Body] | None = None,
+    topics_denied: str = TOPICS_DENIED,
 ) -> Steps[Body]:
     """The groups that ``request`` names, each with its own error: without DESCRIBE on the group it is
-    GROUP_AUTHORIZATION_FAILED, an empty id is INVALID_GROUP_ID, and without DESCRIBE on a topic that one of
-    its members has or shall have it is TOPIC_AUTHORIZATION_FAILED. ``member`` writes one member. A group that
-    is named again is answered once, unlike Kafka's: all its members, for each few bytes."""
+    GROUP_AUTHORIZATION_FAILED, an empty id is INVALID_GROUP_ID, and without DESCRIBE on one of its ``topics``
+    it is TOPIC_AUTHORIZATION_FAILED. ``describe`` is given the shard of a group, and its id; ``member``
+    writes one member, ``more`` what only groups of this kind have. A group that is named again is answered
+    once, unlike Kafka's: all its members, for each few bytes."""
     describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+
+    def read(group_id: str) -> Described:
+        require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        check_group_id(group_id)
+        found = describe(services.groups.shard_of(group_id), group_id)
+        if describable is not None and not all(describable[name] for name in topics(found)):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topics_denied)
+        return found
+
     groups = []
     for group_id in dict.fromkeys(request.group_ids):
-        found = _described(services, context, describable, group_id, describe)
+        try:
+            found = read(group_id)
+        except KafkaError as error:
+            found = kind(group_id=group_id, error=error.code, error_message=error.message)
         operations = NOT_ASKED
-        if isinstance(found, DescribedModernGroup) and found.error is ErrorCode.NONE:
+        if found.error is ErrorCode.NONE:
             asked = request.include_authorized_operations
             operations = authorized_operations(services, context, ResourceType.GROUP, group_id, asked=asked)
-        groups.append(_group_body(group_id, found, operations, member))
+        members = yield from each(member, found.members, a_step=MEMBERS_A_STEP)
+        groups.append(
+            {
+                **error_fields(KafkaError(found.error, found.error_message)),
+                "group_id": found.group_id,
+                "group_state": found.state,
+                "group_epoch": found.group_epoch,
+                "assignment_epoch": found.assignment_epoch,
+                "assignor_name": found.assignor_name,
+                "members": members,
+                "authorized_operations": operations,
+                **({} if more is None else more(found)),
+            }
+        )
         yield
     return {"throttle_time": 0, "groups": groups}
 
 
-def _described(
-    services: Services,
-    context: RequestContext,
-    describable: Permission | None,
-    group_id: str,
-    describe: Describe,
-) -> DescribedModernGroup | KafkaError:
-    def read() -> DescribedModernGroup:
-        require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        check_group_id(group_id)
-        return describe(services.groups.shard_of(group_id), group_id)
-
-    found = outcome(read)
-    if isinstance(found, KafkaError) or describable is None:
-        return found
-    ids = {topic_id for member in found.members for topic_id in member.topic_ids()}
-    if not all(describable[name] for name in _names(services.metadata, ids)):
-        return KafkaError(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "The group has described topic(s) that the client is not authorized to describe.",
-        )
-    return found
+def assigned_topics(metadata: MetadataCache, members: Iterable[DescribedModernMember]) -> set[str]:
+    """The names of the topics that members have or shall have, as far as they have one."""
+    ids = {topic_id for member in members for topic_id in member.topic_ids()}
+    return {topic.name for topic_id in ids if (topic := metadata.topic_by_id(topic_id)) is not None}
 
 
-def _names(metadata: MetadataCache, topic_ids: set[UUID]) -> set[str]:
-    """Of the topics, as far as they have one."""
-    return {topic.name for each in topic_ids if (topic := metadata.topic_by_id(each)) is not None}
-
-
-def _group_body(
-    group_id: str,
-    found: DescribedModernGroup | KafkaError,
-    operations: int,
-    member: Callable[[Any], Body],
-) -> dict[str, Any]:
-    if isinstance(found, KafkaError):
-        found = DescribedModernGroup(group_id=group_id, error=found.code, error_message=found.message)
+def member_body(metadata: MetadataCache, member: DescribedModernMember) -> dict[str, Any]:
+    """What those of members of consumer and share groups have."""
     return {
-        **error_fields(KafkaError(found.error, found.error_message)),
-        "group_id": group_id,
-        "group_state": found.state,
-        "group_epoch": found.group_epoch,
-        "assignment_epoch": found.assignment_epoch,
-        "assignor_name": found.assignor_name,
-        "members": [member(each) for each in found.members],
-        "authorized_operations": operations,
+        "member_id": member.member_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": list(member.subscribed_topic_names),
+        "assignment": assignment_body(metadata, member.assignment),
     }
 
 

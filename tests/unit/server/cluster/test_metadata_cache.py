@@ -90,6 +90,20 @@ def test_a_topic_created_again_leaves_nothing_of_the_old_one() -> None:
     assert cache.topics() == (topic("a", 2),)
 
 
+def test_the_names_of_topics_are_one_tuple_until_a_topic_comes_or_goes() -> None:
+    """Regular expressions of groups are matched again only for another one."""
+    cache = MetadataCache()
+    cache.put_topic(topic("b", 2))
+    seen: list[tuple[str, ...]] = []
+    cache.follow_topics(lambda: seen.append(cache.topic_names()))
+    cache.put_topic(topic("a", 1))
+    assert seen == [("b",)], "told before it is there"
+    names = cache.topic_names()
+    assert names == ("a", "b")
+    cache.put_topic(topic("a", 3))
+    assert cache.topic_names() is names
+
+
 def test_partitions_outside_a_topic_do_not_exist() -> None:
     cache = MetadataCache()
     cache.put_topic(topic("a", 1, partitions=2))

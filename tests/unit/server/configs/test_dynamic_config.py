@@ -17,6 +17,7 @@ from minikafka.config.resolution import BrokerProperties
 from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.config.security import SecurityConfig
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
+from minikafka.coordinator.group.environment import StreamsGroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
 from minikafka.log.unified_log import UnifiedLog
@@ -130,6 +131,7 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
         "group.consumer.assignor.offload.enable",
         "group.share.assignment.interval.ms",
         "group.share.assignor.offload.enable",
+        "group.streams.assignor.offload.enable",
         *COMPACTION,
     }
 
@@ -144,13 +146,16 @@ async def test_the_next_assignment_follows_what_is_set(start: Start) -> None:
     )
     assert configs.consumer_group_settings("g").assignor_offload_enable
     assert configs.share_group_settings("g").assignor_offload_enable
+    assert StreamsGroupSettings.of(configs.group_config("g")).assignor_offload_enable
     await set_dynamically(
         broker,
         group_consumer_assignor_offload_enable="false",
         group_share_assignor_offload_enable="false",
+        group_streams_assignor_offload_enable="false",
     )
     assert not configs.consumer_group_settings("g").assignor_offload_enable
     assert not configs.share_group_settings("g").assignor_offload_enable
+    assert not StreamsGroupSettings.of(configs.group_config("g")).assignor_offload_enable
     assert configs.consumer_group_settings("g").assignment_interval_ms == 700
     assert configs.share_group_settings("g").assignment_interval_ms == 800
 

@@ -17,6 +17,7 @@ from minikafka.server.requests import (
     encode_answer,
     error_codes,
     fetch_metrics,
+    fields_without_errors,
     request_channel_metrics,
     timed,
 )
@@ -40,6 +41,15 @@ def test_error_codes_are_found_at_every_depth_and_none_is_no_error() -> None:
         "names": ["error_code"],
     }
     assert sorted(error_codes(body)) == [3, 6, 6]
+
+
+def test_where_no_version_of_an_api_has_an_error_code_none_is_looked_for() -> None:
+    skipped = fields_without_errors(ApiKey.DESCRIBE_ACLS)
+    unread = [SimpleNamespace(), {"error_code": 3}]
+    assert list(error_codes({"error_code": 6, "resources": unread}, skipped)) == [6]
+    for key in (ApiKey.METADATA, ApiKey.DELETE_ACLS, ApiKey.FETCH, ApiKey.LEADER_AND_ISR):
+        names = {"topics", "partitions", "filter_results", "matching_acls", "responses", "partition_errors"}
+        assert not names & fields_without_errors(key)
 
 
 def test_error_codes_of_messages_between_brokers_are_found_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.messages import (
     Heartbeat,
     HeartbeatResult,
@@ -60,7 +61,7 @@ class ClassicConsumer:
 
     def _request(self, request: Any, name: str) -> Asked:
         world = self.world
-        if world.coordinator.owns(GROUP):
+        if isinstance(world.groups.get(GROUP), ConsumerGroup):
             return world.shell.ask(getattr(world.coordinator, f"classic_{name}"), request)
         return world.shell.ask(getattr(world.classic, name), request)
 

@@ -10,7 +10,7 @@ from minikafka.coordinator.group.consumer.membership import check_regex, resolve
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.regex import compile_regex
-from tests.unit.coordinator.group.consumer.world import GROUP, FakeConsumer, FakeTopics, World, settle
+from tests.unit.coordinator.group.consumer.world import FakeConsumer, FakeTopics, World, settle
 
 
 def names(consumer: FakeConsumer) -> list[str]:
@@ -22,6 +22,15 @@ def test_an_expression_must_match_the_whole_name() -> None:
     topics = FakeTopics(orders=1, orders_eu=1, reorders=1)
     assert resolve_regex("orders", topics) == ("orders",)
     assert resolve_regex("orders|.*_eu", topics) == ("orders", "orders_eu")
+
+
+def test_what_an_expression_matches_is_found_once_for_the_same_topics() -> None:
+    topics = FakeTopics(orders=1, orders_eu=1, payments=1)
+    found = resolve_regex("orders.*", topics)
+    assert resolve_regex("orders.*", topics) is found
+    topics.put("orders_us", 1)
+    assert resolve_regex("orders.*", topics) == ("orders", "orders_eu", "orders_us")
+    assert resolve_regex("orders.*", topics, lambda name: name != "orders_eu") == ("orders", "orders_us")
 
 
 @pytest.mark.parametrize("regex", ["(", "a{2000}", "(?=a)b", r"(a)\1", "(((a{30}){30}){30})", "a" * 2_001])
@@ -147,11 +156,13 @@ def test_rights_are_looked_at_again_when_the_refresh_interval_is_over() -> None:
     allowed.add("orders_eu")
     world.shell.advance(40_000)
     consumer.beat()
-    assert not world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=True)
+    assert not world.coordinator.regexes_due(world.group, world.shell.now_ms, has_rules=True)
     assert names(consumer) == ["orders"]
     world.shell.advance(20_000)
-    assert world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=True) == ["order.*"]
-    assert not world.coordinator.regexes_due(GROUP, world.shell.now_ms, has_rules=False), "nothing to look at"
+    assert world.coordinator.regexes_due(world.group, world.shell.now_ms, has_rules=True) == ["order.*"]
+    assert not world.coordinator.regexes_due(world.group, world.shell.now_ms, has_rules=False), (
+        "nothing to look at"
+    )
     settle(consumer)
     assert names(consumer) == ["orders", "orders_eu"]
 

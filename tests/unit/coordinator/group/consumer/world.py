@@ -90,8 +90,8 @@ class FakeTopics:
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
-    def names(self) -> Iterable[str]:
-        return sorted(self._topics)
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._topics))
 
 
 class World:
@@ -128,7 +128,7 @@ class World:
         self.shell.carry_out(self.classic.loaded(now_ms) + self.coordinator.loaded(now_ms))
 
     def expired(self, operation: GroupOperation, now_ms: int) -> Effects:
-        if self.coordinator.owns(operation.group_id):
+        if isinstance(self.groups.get(operation.group_id), ConsumerGroup):
             return self.coordinator.expired(operation, now_ms)
         return self.classic.expired(operation, now_ms)
 

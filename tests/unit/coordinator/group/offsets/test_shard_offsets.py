@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -72,7 +71,7 @@ class Topics:
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         return TOPIC if topic_id == TOPIC.topic_id else None
 
-    def names(self) -> Collection[str]:
+    def names(self) -> tuple[str, ...]:
         return (TOPIC.name,)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minikafka.coordinator.group import modern_group
 from minikafka.coordinator.group.environment import GroupCounts, StreamsGroupSettings
 from minikafka.coordinator.group.messages import (
     JoinGroup,
@@ -23,6 +24,7 @@ from minikafka.coordinator.group.messages import (
 )
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.coordinator.group.streams.streams_group import StreamsGroup
+from minikafka.coordinator.group.streams.task_assignor import COST_OF_A_TASK
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_record_codec import decode_record, encode_record
 from minikafka.protocol.internal.group_records import (
@@ -599,3 +601,41 @@ def check_equal(story: Story) -> None:
         assert (live.state, live.footprint.size_bytes) == (read.state, read.footprint.size_bytes)
         held = [task for member in live.members.values() for task in member.tasks() if task[0] == "active"]
         assert len(held) == len(set(held))
+
+
+def test_a_large_assignment_is_worked_out_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modern_group, "ASSIGNED_AT_ONCE_MAX", 4 * COST_OF_A_TASK + 1)
+    story = Story(words=4)
+    a, b = story.joined("a")[0], story.member("b")
+    assert (a.tasks, story.shell.computations) == ({0, 1, 2, 3}, []), "four tasks and a member are not large"
+    b.beat()
+    a.beat()
+    assert len(story.shell.computations) == 1, "it is worked out once"
+    assert (a.tasks, b.tasks, story.group.state) == ({0, 1, 2, 3}, set(), "Assigning")
+    story.shell.compute()
+    assert story.group.assignment_epoch == story.group.epoch
+    for _ in range(4):
+        a.beat()
+        b.beat()
+    assert len(a.tasks) == len(b.tasks) == 2
+    story.settings.set(assignor_offload_enable=False)
+    story.member("c").beat()
+    assert story.shell.computations == [], "where it is switched off all wait for it"
+    assert story.group.assignment_epoch == story.group.epoch
+
+
+def test_a_member_that_goes_while_an_assignment_is_worked_out_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(modern_group, "ASSIGNED_AT_ONCE_MAX", -1)
+    story = Story(words=4)
+    a, b = story.member("a"), story.member("b")
+    a.beat()
+    b.beat()
+    a.send(member_epoch=-1)
+    story.shell.compute()
+    assert story.group.targets == {}, "it was for a alone"
+    b.beat()
+    story.shell.compute()
+    b.beat()
+    assert b.tasks == {0, 1, 2, 3}
