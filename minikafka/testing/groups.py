@@ -295,8 +295,8 @@ def _share_offset(
     runs = [
         run
         for services in brokers
-        for hosted in services.share_partitions.of_group(group_id)
-        if hosted.topic_partition == at and hosted.shared is not None
+        for hosted in services.share_partitions.hosted()
+        if hosted.key.group_id == group_id and hosted.topic_partition == at and hosted.shared is not None
         for run in hosted.shared.runs
     ]
     return GroupOffset(

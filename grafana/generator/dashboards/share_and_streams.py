@@ -77,16 +77,16 @@ RECORDS = Section(
         graph(
             "Acknowledgements",
             "Records a second, by what members said: Accept is done, Release gives a record to another "
-            "member, Reject ends it, Renew asks for more time. Many that are released are members that cannot "
-            "do their work.",
+            "member, Reject ends it, Renew asks for more time. Many that are released are members that "
+            "cannot do their work.",
             Query(total(rate(ACKNOWLEDGED), "ackType"), "{{ackType}}"),
             unit="recps",
         ),
         graph(
             "Locks that ran out",
             "Records a second that a member had and did not acknowledge within "
-            "share.record.lock.duration.ms; they are delivered again. 0 is normal: else members are too slow, "
-            "or have died.",
+            "share.record.lock.duration.ms; they are delivered again. 0 is normal: else members are too "
+            "slow, or have died.",
             Query(total(rate(LOCK_TIMEOUTS), "instance"), "{{instance}}"),
             unit="recps",
             thresholds=above(warning=1),

@@ -55,9 +55,9 @@ class SharePartitionManager:
         """Follow leadership from now on."""
         self._replicas.add_leadership_listener(self.leadership_changed)
 
-    def of_group(self, group_id: str) -> list[HostedSharePartition]:
-        """What is served to the group here."""
-        return [hosted for key, hosted in self._hosted.items() if key.group_id == group_id]
+    def hosted(self) -> list[HostedSharePartition]:
+        """All that are served here, in whatever state."""
+        return list(self._hosted.values())
 
     def settings_of(self, group_id: str) -> ShareGroupSettings:
         return self._parts.settings_of(group_id)

@@ -8,18 +8,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Message, Producer, ShareConsumer
 
-from minikafka.errors import ErrorCode
-from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing import Broker, Group, ThreadedBroker, ThreadedCluster
+from tests.support.streams import join_streams_group
 
 TOPIC, GROUP = "orders", "workers"
 RECORDS = 6
-COORDINATOR_BEGINS = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-)
 CONFIG = {
     "num.partitions": 2,
     "offsets.topic.num.partitions": 1,
@@ -147,55 +140,9 @@ async def test_the_tasks_of_a_streams_group() -> None:
         assert await broker.group(GROUP) is None
         with pytest.raises(TimeoutError, match=r"workers: .* 0\.05 s: 1 members.* there is no such group"):
             await broker.wait_for_group(GROUP, members=1, timeout_s=0.05)
-        client = await BrokerClient.connect("127.0.0.1", broker.port, client_id="words", deadline_ms=10_000)
-        await join_streams_group(client)
+        client = await join_streams_group(broker.port, GROUP, TOPIC, client_id="words")
         group = await broker.wait_for_group(GROUP, members=1)
         assert (group.type, group.state) == ("streams", "Stable")
         assert group.members[0].client_id == "words"
         assert group.members[0].assignment == {"0": (0, 1)} and group.members[0].standby == {}
         await client.close()
-
-
-async def join_streams_group(client: BrokerClient) -> None:
-    """A member of an application with one subtopology, that has taken up its tasks."""
-    coordinator = {"key": GROUP, "key_type": 0, "coordinator_keys": [GROUP]}
-    await client.request(ApiKey.FIND_COORDINATOR, coordinator, deadline_ms=10_000)  # makes __consumer_offsets
-    topology = {
-        "epoch": 0,
-        "subtopologies": [
-            {
-                "subtopology_id": "0",
-                "source_topics": [TOPIC],
-                "source_topic_regex": [],
-                "state_changelog_topics": [],
-                "repartition_sink_topics": [],
-                "repartition_source_topics": [],
-                "copartition_groups": [],
-            }
-        ],
-    }
-    body = {
-        "group_id": GROUP,
-        "member_id": "member-1",
-        "member_epoch": 0,
-        "endpoint_information_epoch": 0,
-        "instance_id": None,
-        "rack_id": None,
-        "rebalance_timeout": 10_000,
-        "topology": topology,
-        "active_tasks": [],
-        "standby_tasks": [],
-        "warmup_tasks": [],
-        "process_id": "process",
-        "user_endpoint": None,
-        "client_tags": [],
-        "task_offsets": None,
-        "task_end_offsets": None,
-        "shutdown_application": False,
-    }
-    while True:
-        answer = await client.request(ApiKey.STREAMS_GROUP_HEARTBEAT, body, deadline_ms=10_000)
-        if answer.error_code not in COORDINATOR_BEGINS:
-            break
-        await asyncio.sleep(0.05)
-    assert answer.error_code == 0, answer
