@@ -1,7 +1,6 @@
 """Kafka's tools against a cluster, one after another in one JVM: the cheap ones that no other test has.
 
-What each tool of ``bin/`` does is in ``docs/reference/kafka-tools.md``, as those of 4.3.1 showed it: those of
-4.4 are not on Maven Central.
+What each tool of ``bin/`` does is in ``docs/reference/kafka-tools.md``, as those of 4.3.1 and 4.4.0 showed.
 """
 
 from __future__ import annotations

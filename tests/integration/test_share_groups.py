@@ -63,9 +63,7 @@ def newest_java() -> Iterator[str]:
 
 
 @pytest.mark.java
-def test_a_java_consumer_releases_rejects_and_accepts(
-    broker: BrokerProcess, newest_java: str, java_class_path: str
-) -> None:
+def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, newest_java: str) -> None:
     topic, group = "tasks", "java"
     confluent.make_topic(broker.bootstrap, topic)
     configure_group(broker.bootstrap, group, share_auto_offset_reset="earliest")
@@ -80,8 +78,8 @@ def test_a_java_consumer_releases_rejects_and_accepts(
     ]
     assert records[4:] == [["0", "1", "2", "release1"]]
     shown = java.run(
-        java_class_path,
-        "kafka.tools.DumpLogSegments",
+        newest_java,
+        java.NEWEST_DUMP_TOOL,
         *("--share-group-state-decoder", "--files"),
         ",".join(str(path) for number in (0, 1) for path in broker.files(STATE, ".log", number)),
     )

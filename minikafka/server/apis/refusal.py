@@ -5,6 +5,10 @@ of share and streams groups when their feature is off): the error stands where t
 the top or with each thing that was asked about; everything else in the answer is empty. The connection stays,
 and clients say what is wrong: Java's raise UnsupportedVersionException.
 
+UpdateStreamsGroupTopologyDescription (key 93, KIP-1331) needs a plugin of the broker's, written in Java
+(``group.streams.topology.description.plugin.class``). By default Kafka 4.4 has none and answers the same; a
+member pushes its description only where a heartbeat's answer asks for it, and ours never does.
+
 So are those that a release which ``api.versions`` imitates has switched off.
 
 Versions: those of Kafka 4.4.
@@ -27,7 +31,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
     key = ApiKey(context.header.api_key)
     name = message_schema(key, context.api_version, "response").api_name
     asked = _ASKED.get(key)
-    error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"This broker does not support {name}.")
+    reason = _REASONS.get(key, f"This broker does not support {name}.")
+    error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
     return refusing_body(key, context.api_version, error, {} if asked is None else asked(request))
 
 
@@ -50,6 +55,13 @@ def _partitions(request: Any) -> Body:
         ]
     }
 
+
+_REASONS: Final[Mapping[ApiKey, str]] = {
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
+        "The broker has no streams group topology description plugin configured."
+    ),
+}
+"""Kafka's own words, where it has some."""
 
 _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: _groups,

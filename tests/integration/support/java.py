@@ -35,12 +35,12 @@ CLIENT_JAR, LOADED_CLASSES = "client.jar", "classes.jsa"
 
 
 KAFKA_VERSION = "4.1.0"
-"""Of the tools and the reference broker. Newer ones wait for the tools: those of 4.4.0, which have moved to
-another package, are not on Maven Central."""
+"""Of the tools that most tests run, and the reference broker."""
 CLIENT_VERSIONS = ("4.1.1", "4.4.0")
 LAST_WITH_ZOOKEEPER = "3.9.1"
-_TOOLS = {"4.4.0": "4.3.1"}
-"""Where there are none of the same version."""
+NEWEST_DUMP_TOOL = "org.apache.kafka.tools.DumpLogSegments"
+"""The class of the last of ``CLIENT_VERSIONS``: by then what was in ``kafka.tools`` and ``kafka.admin`` is
+there."""
 
 
 def class_path(version: str = KAFKA_VERSION) -> str:
@@ -70,7 +70,6 @@ def _build(target: Path, version: str) -> None:
     build = subprocess.run(
         [
             *("mvn", "-q", "-B", f"-Dkafka.version={version}", f"-Doutput.directory={target}"),
-            f"-Dkafka.tools.version={_TOOLS.get(version, version)}",
             *("compile", "dependency:copy-dependencies"),
         ],
         cwd=SOURCES,
@@ -97,7 +96,7 @@ def _archive(target: Path) -> None:
             *JVM,
             *("-XX:+IgnoreUnrecognizedVMOptions", f"-XX:ArchiveClassesAtExit={target / LOADED_CLASSES}"),
             *("-cp", f"{target}/{CLIENT_JAR}:{target}/dependency/*"),
-            *("kafka.admin.ConfigCommand", *asked, "--describe", "--entity-type=topics"),
+            *("org.apache.kafka.tools.TopicCommand", *asked, "--list"),
         ],
         capture_output=True,
         check=False,
