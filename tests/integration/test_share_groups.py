@@ -16,7 +16,7 @@ from tests.integration.support import confluent, java
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.sharing import ShareGroup, configure_group
 
-pytestmark = pytest.mark.minikafka_only
+pytestmark = pytest.mark.reference("4.4.0")
 PROPERTIES = {
     "share.coordinator.state.topic.num.partitions": 2,
     "offsets.topic.num.partitions": 2,
@@ -110,6 +110,7 @@ def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, new
     assert '"firstOffset":1,"lastOffset":1,"deliveryState":2,"deliveryCount":2' in shown
 
 
+@pytest.mark.minikafka_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.timeout(300)
 def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: StartCluster) -> None:

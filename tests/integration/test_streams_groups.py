@@ -21,7 +21,7 @@ from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent, java
 from tests.integration.support.sharing import configure_group
 
-pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
+pytestmark = [pytest.mark.java, pytest.mark.reference("4.4.0")]
 
 VERSION = "4.4.0"
 TOOL = "org.apache.kafka.tools.streams.StreamsGroupCommand"
@@ -262,6 +262,7 @@ def is_empty(bootstrap: str) -> bool:
     return APPLICATION in {each.group_id for each in groups.valid}
 
 
+@pytest.mark.minikafka_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.timeout(300)
 def test_the_groups_coordinator_is_killed(start_instance: StartInstance, start_cluster: StartCluster) -> None:
