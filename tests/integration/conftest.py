@@ -43,7 +43,7 @@ CLIENTS = (
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "minikafka_only: about what Apache Kafka does not have")
     config.addinivalue_line(
-        "markers", "reference(release): of Apache Kafka, that --reference starts; else the first with KRaft alone"
+        "markers", "reference(release): which Apache Kafka --reference starts, else java.KAFKA_VERSION"
     )
     config.addinivalue_line("markers", "leaves_damage(why): dump-log --verify must find damage afterwards")
 
