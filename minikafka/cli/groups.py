@@ -143,7 +143,10 @@ class GroupAdmin(AdminClient):
     """Methods raise KafkaError for what a broker refuses, and BrokerUnavailable when there is no answer."""
 
     types: ClassVar[tuple[str, ...]] = ("classic", "consumer")
-    """Of the groups that ``--all-groups`` means; share groups are for ``minikafka share``."""
+    """Of the groups that ``--all-groups`` means; share groups are for ``minikafka share``, streams groups for
+    ``minikafka streams``."""
+    makes_groups: ClassVar[bool] = True
+    """Whether a commit for a group that is not there makes one of these types."""
 
     async def groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """The groups of all brokers, sorted by name, in one of ``states`` and of one of ``types``."""
@@ -191,6 +194,10 @@ class GroupAdmin(AdminClient):
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """Every offset that the group has committed, sorted by partition."""
+        return {each: listed.offset for each, listed in (await self.committed_with_epochs(group)).items()}
+
+    async def committed_with_epochs(self, group: str) -> dict[TopicPartition, ListedOffset]:
+        """The same with the leader epochs that the group knows; -1: none."""
         _, answer = await self.ask_coordinator(
             CoordinatorType.GROUP,
             group,
@@ -210,7 +217,9 @@ class GroupAdmin(AdminClient):
                 if error is not None:
                     raise KafkaError(error.code, f"{topic.name}-{each.partition_index}")
                 if each.committed_offset != NO_OFFSET:
-                    offsets[TopicPartition(topic.name, each.partition_index)] = int(each.committed_offset)
+                    epoch = int(getattr(each, "committed_leader_epoch", -1))
+                    at = TopicPartition(topic.name, each.partition_index)
+                    offsets[at] = ListedOffset(int(each.committed_offset), epoch)
         return dict(sorted(offsets.items()))
 
     async def partitions_of(self, group: str) -> list[TopicPartition]:
@@ -648,12 +657,19 @@ def add_groups(options: argparse.ArgumentParser) -> None:
     which.add_argument("--all-groups", action="store_true", help="all groups")
 
 
-def add_reset(options: argparse.ArgumentParser) -> None:
-    """What to reset, and to where."""
+def add_reset(options: argparse.ArgumentParser, *, of: str = "") -> None:
+    """What to reset, and to where. ``of``: what the options for topics have in their names: ``input-``."""
     add_groups(options)
     where = options.add_mutually_exclusive_group(required=True)
-    where.add_argument("--topic", action="append", metavar="TOPIC[:0,1]", help="may be repeated")
-    where.add_argument("--all-topics", action="store_true", help="all for which something is committed")
+    where.add_argument(
+        f"--{of}topic", dest="topic", action="append", metavar="TOPIC[:0,1]", help="may be repeated"
+    )
+    where.add_argument(
+        f"--all-{of}topics",
+        dest="all_topics",
+        action="store_true",
+        help="all for which something is committed",
+    )
     to = options.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="to the first record there is")
     to.add_argument("--to-latest", action="store_true", help="to the end")
@@ -762,7 +778,7 @@ async def reset_offsets(admin: GroupAdmin, arguments: argparse.Namespace) -> int
         try:
             await _check_inactive(admin, group)
             plan += await plan_resets(
-                admin, group, await _partitions(admin, group, arguments), arguments.target
+                admin, group, await partitions_of_topics(admin, group, arguments), arguments.target
             )
         except (KafkaError, CommandError) as error:
             status = complain(arguments.prog, group, error)
@@ -784,7 +800,7 @@ async def _check_inactive(admin: GroupAdmin, group: str) -> None:
     try:
         description = await admin.describe(group)
     except KafkaError as error:
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:  # committing makes it
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND and admin.makes_groups:
             return
         raise
     if not description.is_inactive:
@@ -794,8 +810,11 @@ async def _check_inactive(admin: GroupAdmin, group: str) -> None:
         )
 
 
-async def _partitions(admin: GroupAdmin, group: str, arguments: argparse.Namespace) -> list[TopicPartition]:
-    """Which to reset. Raises CommandError: there is no such topic or partition."""
+async def partitions_of_topics(
+    admin: GroupAdmin, group: str, arguments: argparse.Namespace
+) -> list[TopicPartition]:
+    """Which were named, or all that ``admin`` knows of the group. Raises CommandError: there is no such topic
+    or partition."""
     if arguments.all_topics:
         return await admin.partitions_of(group)
     known = list(await admin.partitions([topic for topic, _ in arguments.topics]))

@@ -34,6 +34,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "quotas": ("quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
     "share": ("share", "list, describe and delete share groups; reset and delete their offsets"),
+    "streams": ("streams", "list, describe and delete streams groups; reset and delete their offsets"),
     "topics": ("topics", "create, list, describe, alter and delete topics"),
     "transactions": ("transactions", "list and describe transactions; find and abort hanging ones"),
     "users": ("users", "SCRAM users: create, change password, delete, list; end their sessions"),

@@ -27,6 +27,12 @@ Several brokers, a controller and failover are a ``Cluster`` (``ThreadedCluster`
     async with Cluster(brokers=3) as cluster:
         await cluster.kill(cluster.leader_of("orders", 0))
 
+What a test of an application asks about its groups (consumer, share and streams groups), all of them have::
+
+    group = broker.wait_for_group("workers", members=2)   # joined, and each has its partitions or tasks
+    group = broker.wait_until_consumed("workers", "orders")  # committed or acknowledged, all that is there
+    assert broker.group("workers").in_flight == 0           # records that members of a share group have now
+
 With ``secure=True`` they speak TLS, know users and authorise what they do; ``client_config(user)`` is what a
 client needs to get in, ``add_user`` and ``add_acl`` let others do so::
 
@@ -49,6 +55,7 @@ from __future__ import annotations
 
 from minikafka.testing.broker import Broker
 from minikafka.testing.cluster import Cluster
+from minikafka.testing.groups import Group, GroupOffset, Member
 from minikafka.testing.thread import ThreadedBroker, ThreadedCluster
 
-__all__ = ["Broker", "Cluster", "ThreadedBroker", "ThreadedCluster"]
+__all__ = ["Broker", "Cluster", "Group", "GroupOffset", "Member", "ThreadedBroker", "ThreadedCluster"]

@@ -17,11 +17,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from minikafka.testing.groups import AsksGroups
+
 if (
     TYPE_CHECKING
 ):  # the server is imported when a broker starts, so that a pytest run without brokers is quick
     from minikafka.security.secure_setup import FirstUser
     from minikafka.server.broker import Broker as ServerBroker
+    from minikafka.server.services import Services
     from minikafka.testing.secure import SecureAccess
 
 Property = str | int | float | bool
@@ -33,7 +36,7 @@ def property_text(value: Property) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class Broker:
+class Broker(AsksGroups):
     """A broker for the length of an ``async with`` block::
 
         async with Broker(config={"num.partitions": 3}) as broker:
@@ -138,6 +141,9 @@ class Broker:
         if self._access is None:
             raise RuntimeError("there are users and ACLs only inside `async with Broker(secure=True)`")
         return self._access
+
+    def _services(self) -> list[Services]:
+        return [self.server.services]
 
     async def start(self) -> None:
         """Start, or raise ``StartError`` or ``ConfigError`` and leave nothing behind."""

@@ -63,6 +63,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.files import OsFile, OsFiles, make_private_directory, open_regular
 from minikafka.testing.broker import Property, property_text
+from minikafka.testing.groups import AsksGroups
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from minikafka.network.broker_client import BrokerClient
     from minikafka.security.secure_setup import FirstUser
     from minikafka.server.broker import Broker as ServerBroker
+    from minikafka.server.services import Services
     from minikafka.testing.secure import SecureAccess
 
 
@@ -557,7 +559,7 @@ DEFAULTS: dict[str, Property] = {
 }
 
 
-class Cluster:
+class Cluster(AsksGroups):
     """A cluster for the length of an ``async with`` block::
 
         async with Cluster(brokers=3, config={"min.insync.replicas": 2}) as cluster:
@@ -811,6 +813,9 @@ class Cluster:
             for broker in self.brokers.values()
             if broker.is_running and broker.is_up and not broker.is_cut_off
         ]
+
+    def _services(self) -> list[Services]:
+        return [broker.server.services for broker in self._reachable()]
 
     def _best_informed(self) -> list[ClusterBroker]:
         """Those with metadata from the last controller, that one first: it has it before the others."""

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from minikafka.testing.broker import Broker, Property
 from minikafka.testing.cluster import POLL_S, WAIT_TIMEOUT_S, Cluster
+from minikafka.testing.groups import GROUP_TIMEOUT_S, Group
 
 T = TypeVar("T")
 
@@ -99,7 +100,27 @@ class LoopThread:
         self._end()
 
 
-class ThreadedBroker(LoopThread):
+class AsksGroupsInThread(LoopThread):
+    """What ``ThreadedBroker`` and ``ThreadedCluster`` tell of groups."""
+
+    def __init__(self, served: Broker | Cluster, name: str) -> None:
+        super().__init__(served, name)
+        self._asked = served
+
+    def group(self, group_id: str) -> Group | None:
+        """See ``Broker.group``."""
+        return self._call(lambda: self._asked.group(group_id))
+
+    def wait_for_group(self, group_id: str, *, members: int, timeout_s: float = GROUP_TIMEOUT_S) -> Group:
+        """See ``Broker.wait_for_group``."""
+        return self._call(lambda: self._asked.wait_for_group(group_id, members=members, timeout_s=timeout_s))
+
+    def wait_until_consumed(self, group_id: str, topic: str, *, timeout_s: float = GROUP_TIMEOUT_S) -> Group:
+        """See ``Broker.wait_until_consumed``."""
+        return self._call(lambda: self._asked.wait_until_consumed(group_id, topic, timeout_s=timeout_s))
+
+
+class ThreadedBroker(AsksGroupsInThread):
     """A broker for the length of a ``with`` block::
 
         with ThreadedBroker() as broker:
@@ -160,7 +181,7 @@ class ThreadedBroker(LoopThread):
         self._end()
 
 
-class ThreadedCluster(LoopThread):
+class ThreadedCluster(AsksGroupsInThread):
     """A cluster for the length of a ``with`` block::
 
         with ThreadedCluster(brokers=3) as cluster:

@@ -42,6 +42,9 @@ CLIENTS = (
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "minikafka_only: about what Apache Kafka does not have")
+    config.addinivalue_line(
+        "markers", "reference(release): which Apache Kafka --reference starts, else java.KAFKA_VERSION"
+    )
     config.addinivalue_line("markers", "leaves_damage(why): dump-log --verify must find damage afterwards")
 
 
@@ -92,11 +95,11 @@ def clients(request: pytest.FixtureRequest) -> dict[str, Client]:
 
 @pytest.fixture(scope="session")
 def make_broker(request: pytest.FixtureRequest) -> StartBroker:
-    """What makes a broker process, not started yet: ours, or Kafka's with --reference."""
+    """What makes a broker process, not started yet: ours, or Kafka's with --reference, of a release."""
 
-    def make(data_dir: Path, **arguments: object) -> BrokerProcess:
+    def make(data_dir: Path, *, release: str = java.KAFKA_VERSION, **arguments: object) -> BrokerProcess:
         if request.config.getoption("--reference"):
-            return KafkaProcess(data_dir, classpath=request.getfixturevalue("java_class_path"), **arguments)
+            return KafkaProcess(data_dir, classpath=java.class_path(release), **arguments)
         return BrokerProcess(data_dir, **arguments)
 
     return make
@@ -110,10 +113,12 @@ def start_broker(
     started: list[BrokerProcess] = []
     request.node.brokers = started
     numbers = itertools.count()
+    marker = request.node.get_closest_marker("reference")
+    release = java.KAFKA_VERSION if marker is None else marker.args[0]
 
     def start(**arguments: object) -> BrokerProcess:
         directory = arguments.pop("data_dir", None) or tmp_path / f"broker-{next(numbers)}"
-        broker = make_broker(directory, **arguments)
+        broker = make_broker(directory, release=release, **arguments)
         started.append(broker)
         return broker.start()
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tests.integration.support.cluster import ProcessCluster
 from tests.integration.support.dashboards import PanelQuery, panel_queries
 from tests.integration.support.prometheus import SCRAPE_INTERVAL_S, PrometheusServer
 from tests.integration.support.records import Record
+from tests.integration.support.sharing import ShareGroup
 from tests.integration.support.spread_load import SpreadLoad
 from tests.support.ports import free_port
 
@@ -61,6 +62,7 @@ def watched(start_cluster: StartCluster, tmp_path: Path) -> Iterator[tuple[Proce
             # Every scrape, one a second, has some series of each partition: 300 replicas else.
             "offsets.topic.num.partitions": 3,
             "transaction.state.log.num.partitions": 3,
+            "share.coordinator.state.topic.num.partitions": 3,
         },
         own_properties={node_id: {"http.port": port} for node_id, port in ports.items()},
     )
@@ -348,7 +350,11 @@ def test_every_query_of_every_dashboard_finds_something(
         found.update({query: query.series(prometheus) for query in queries if not found.get(query)})
         return all(found.values())
 
-    with at_work(cluster, tmp_path / "plan.json"), wanting_too_much(cluster):
+    with (
+        at_work(cluster, tmp_path / "plan.json"),
+        wanting_too_much(cluster),
+        closing(ShareGroup(cluster.bootstrap, "sharing", ORDERS, members=1)),
+    ):
         committed = "kafka_consumergroup_current_offset"
         confluent.wait_until(lambda: prometheus.label_values(committed, "consumergroup"), "the group commits")
         queries = panel_queries(prometheus, BOARDS_OF_BROKERS)

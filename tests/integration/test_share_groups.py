@@ -3,17 +3,20 @@ whatever becomes of who leads and of who keeps the state."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.programs import kgo
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent, java
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.sharing import ShareGroup, configure_group
 
-pytestmark = pytest.mark.minikafka_only
+pytestmark = pytest.mark.reference("4.4.0")
 PROPERTIES = {
     "share.coordinator.state.topic.num.partitions": 2,
     "offsets.topic.num.partitions": 2,
@@ -57,6 +60,32 @@ def test_members_share_a_partition_and_what_they_accept_survives_a_kill(broker: 
     assert {each.value for each in members.deliveries} == first | second
 
 
+WRITTEN = (b"v0", b"release1", b"reject2", b"v3")
+DELIVERED = [
+    ["0", "0", "1", "v0"],
+    ["0", "1", "1", "release1"],
+    ["0", "2", "1", "reject2"],
+    ["0", "3", "1", "v3"],
+    ["0", "1", "2", "release1"],
+]
+"""Partition, offset, delivery count and value, to a member that does with them what they say."""
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="go is not there")
+def test_kgo_releases_rejects_and_accepts(broker: BrokerProcess) -> None:
+    topic, group = "tasks", "kgo"
+    confluent.make_topic(broker.bootstrap, topic)
+    configure_group(broker.bootstrap, group, share_auto_offset_reset="earliest")
+    write(broker.bootstrap, topic, WRITTEN)
+    command = [kgo(), "share", broker.bootstrap, group, topic, "4"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert [line.split() for line in ended.stdout.splitlines()] == DELIVERED
+    others = ShareGroup(broker.bootstrap, group, topic, members=1)
+    others.wait_for(write(broker.bootstrap, topic, [b"more"]))
+    others.close()
+    assert {each.value for each in others.deliveries} == {b"more"}, "all that kgo had is settled"
+
+
 @pytest.fixture(scope="module")
 def newest_java() -> Iterator[str]:
     yield java.class_path(java.CLIENT_VERSIONS[-1])
@@ -67,16 +96,10 @@ def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, new
     topic, group = "tasks", "java"
     confluent.make_topic(broker.bootstrap, topic)
     configure_group(broker.bootstrap, group, share_auto_offset_reset="earliest")
-    write(broker.bootstrap, topic, [b"v0", b"release1", b"reject2", b"v3"])
+    write(broker.bootstrap, topic, WRITTEN)
     printed = java.run(newest_java, "ShareConsume", broker.bootstrap, group, topic, "4", "30000")
     records = [line.split() for line in printed.splitlines() if line[0].isdigit()]
-    assert records[:4] == [
-        ["0", "0", "1", "v0"],
-        ["0", "1", "1", "release1"],
-        ["0", "2", "1", "reject2"],
-        ["0", "3", "1", "v3"],
-    ]
-    assert records[4:] == [["0", "1", "2", "release1"]]
+    assert records == DELIVERED
     shown = java.run(
         newest_java,
         java.NEWEST_DUMP_TOOL,
@@ -87,6 +110,7 @@ def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, new
     assert '"firstOffset":1,"lastOffset":1,"deliveryState":2,"deliveryCount":2' in shown
 
 
+@pytest.mark.minikafka_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.timeout(300)
 def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: StartCluster) -> None:

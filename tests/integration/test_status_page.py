@@ -13,6 +13,7 @@ from uuid import UUID
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import ShareConsumer
 
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
 from minikafka.network.socket_server import SocketServer
@@ -29,19 +30,28 @@ from tests.integration.support import confluent
 from tests.integration.support.chromium import ELSEWHERE, ShownPage, distinct_lines, show
 from tests.integration.support.records import Record
 from tests.support.ports import free_port
+from tests.support.streams import join_streams_group
 
 pytestmark = [
     pytest.mark.minikafka_only,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not there"),
 ]
 
+CONFIG = {
+    "http.port": 0,
+    "offsets.topic.num.partitions": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "group.share.heartbeat.interval.ms": 500,
+    "group.share.min.heartbeat.interval.ms": 500,
+    "group.streams.initial.rebalance.delay.ms": 0,
+}
 HOSTILE = '<img src=x onerror="document.title=1">&amp;'
 
 
 @pytest.fixture
 async def broker_here() -> AsyncIterator[Broker]:
     """On the test's own loop, so that the test decides what the page is told."""
-    async with Broker(config={"http.port": 0, "offsets.topic.num.partitions": 1}) as made:
+    async with Broker(config=CONFIG) as made:
         yield made
 
 
@@ -135,6 +145,46 @@ async def test_each_broker_of_a_cluster_says_who_knows_what_it_does_not(
     from_elsewhere = await show(f"http://{ELSEWHERE}:{ports[1]}/", tmp_path)
     assert from_elsewhere.row("brokers", "broker 2", "alive")
     assert from_elsewhere.links["brokers"] == [], "a loopback address would lead to the reader's own machine"
+
+
+async def test_share_groups_with_what_members_hold_and_streams_groups_with_their_tasks(
+    broker_here: Broker, tmp_path: Path
+) -> None:
+    bootstrap = broker_here.bootstrap_servers
+    await produce(broker_here, 1)  # makes the topic; the share group begins at its end
+    member = ShareConsumer(
+        {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
+    )
+    member.subscribe(["orders"])
+    while True:
+        await asyncio.to_thread(member.poll, 0.1)
+        group = await broker_here.group("workers")
+        if group is not None and group.offsets:
+            break
+    await produce(broker_here, 3)
+    taken = 0
+    while not taken:
+        taken = len(await asyncio.to_thread(member.poll, 1.0))
+    client = await join_streams_group(broker_here.port, "words", "orders", client_id="counter")
+    await broker_here.wait_for_group("words", members=1)
+    page = await show(url_of(broker_here), tmp_path)
+    assert page.row("groups", "workers")[1:] == ["share", "Stable", "1", "1", "3"]
+    group = await broker_here.group("workers")
+    assert group is not None and group.in_flight >= taken
+    #                                         partition, start, next, acquired, HW, lag
+    held = page.row("share-partitions", "workers", "orders")
+    assert held[2:4] == ["0", "1"] and held[6:] == ["4", "3"]
+    assert held[5] == str(int(held[4]) - 1) == str(group.in_flight), "what was delivered is not acknowledged"
+    assert page.row("groups", "words")[1:4] == ["streams", "Stable", "1"]
+    tasks = page.row("streams", "words", "member-1")
+    assert tasks[2:4] == ["counter", "process"] and tasks[5:] == ["0_0", "", ""]
+    elsewhere = await show(f"{url_of(broker_here)}?topic=invoices", tmp_path)
+    assert elsewhere.tables["share-partitions"] == [["none"]] == elsewhere.tables["groups"]
+    await client.close()
+    await asyncio.to_thread(member.close)
+    page = await show(url_of(broker_here), tmp_path)
+    assert page.row("groups", "workers")[2:] == ["Empty", "0", "1", "not known here"]
+    assert page.tables["share-partitions"] == [["none"]], "without a member nothing is served"
 
 
 async def test_partitions_that_refuse_acks_all_are_counted_above_and_marked(

@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupState, TopicPartition
 
+from minikafka.cli.streams import main
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent, java
 from tests.integration.support.sharing import configure_group
 
-pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
+pytestmark = [pytest.mark.java, pytest.mark.reference("4.4.0")]
 
 VERSION = "4.4.0"
+TOOL = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 LINES, COUNTS, APPLICATION = "lines", "counts", "words"
 PARTITIONS = 4
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
@@ -89,6 +91,13 @@ class Instance:
         assert "closed" in self.output().splitlines()
 
 
+@pytest.fixture
+def tools() -> Iterator[java.Tools]:
+    jvm = java.Tools(java.class_path(VERSION))
+    yield jvm
+    jvm.close()
+
+
 StartInstance = Callable[..., Instance]
 
 
@@ -147,10 +156,30 @@ class Text:
         self._consumer.close()
 
 
+Tool = Callable[..., list[list[str]]]
+"""Runs a tool for streams groups; it must succeed. The words of each line that it prints."""
+
+
 def test_an_instance_is_killed_and_another_one_has_its_counts(
-    start_instance: StartInstance, start_broker: StartBroker
+    start_instance: StartInstance,
+    start_broker: StartBroker,
+    tools: java.Tools,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     broker = start_broker(properties=PROPERTIES)
+
+    def kafka_tool(*arguments: str) -> list[list[str]]:
+        ended = tools.run(TOOL, "--bootstrap-server", broker.bootstrap, *arguments)
+        assert ended.status == 0, ended.out + ended.err
+        return [line.split() for line in ended.out.splitlines() if line.strip()]
+
+    def our_tool(*arguments: str) -> list[list[str]]:
+        capsys.readouterr()
+        status = main([*arguments, "-b", broker.bootstrap])
+        output = capsys.readouterr()
+        assert status == 0, output.err
+        return [line.split() for line in output.out.splitlines()]
+
     for topic in (LINES, COUNTS):
         confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS)
     configure_group(broker.bootstrap, APPLICATION, streams_num_standby_replicas="1")
@@ -167,8 +196,45 @@ def test_an_instance_is_killed_and_another_one_has_its_counts(
     broker.start()
     text.write(100)
     text.wait_until_counted(two)
+    check_that_both_tools_describe_it_alike(kafka_tool, our_tool)
     two.close()
+    check_that_offsets_are_reset_and_deleted(broker.bootstrap, kafka_tool, our_tool)
     text.close()
+
+
+def check_that_both_tools_describe_it_alike(kafka: Tool, ours: Tool) -> None:
+    group = ("--group", APPLICATION)
+    assert ["words", "Stable"] in kafka("--list", "--state") and ["words", "Stable"] in ours("list")
+    for what in ([], ["--members"], ["--state"], ["--offsets"]):
+        for how in ([], ["--verbose"]):
+            told = [sorted(tool("--describe", *group, *what, *how)) for tool in (kafka, ours)]
+            assert told[0] == told[1], f"{what} {how}"
+    assert {row[2] for row in ours("describe", *group)} == {"PARTITION", *map(str, range(PARTITIONS))}
+
+
+def check_that_offsets_are_reset_and_deleted(bootstrap: str, kafka: Tool, ours: Tool) -> None:
+    group = ("--group", APPLICATION)
+    earliest = ("--reset-offsets", *group, "--all-input-topics", "--to-earliest")
+    starts = [["words", LINES, str(number), "0"] for number in range(PARTITIONS)]
+    assert sorted(kafka(*earliest, "--dry-run"))[-PARTITIONS:] == starts
+    before = ours("describe", *group, "--verbose")
+    shown = ours(*earliest)
+    assert [[*row[:3], row[4]] for row in shown[1:]] == starts
+    assert ours("describe", *group, "--verbose") == before, "nothing was executed"
+    internal = {name for name in confluent.admin(bootstrap).list_topics().topics if name.startswith("words-")}
+    assert len(internal) == 2
+    assert ours(*earliest, "--execute", "--delete-all-internal-topics")[1 + PARTITIONS :] == [
+        ["Deleted", "topic", f"{name}."] for name in sorted(internal)
+    ]
+    offsets = [row for row in ours("describe", *group, "--verbose") if row[1] == LINES]
+    assert [row[3] for row in offsets] == ["0"] * PARTITIONS
+    forget = ("--delete-offsets", *group, "--input-topic")
+    assert [LINES, "0", "Successful"] in kafka(*forget, f"{LINES}:0")
+    assert ours(*forget, f"{LINES}:1,2")[1:] == [["words", LINES, "1"], ["words", LINES, "2"]]
+    left = [row[2] for row in ours("describe", *group, "--verbose") if row[1] == LINES]
+    assert left == ["3"]
+    assert ours("delete", *group) == [["Deleted", "group", "words."]]
+    assert ["words"] not in kafka("--list")
 
 
 def test_an_application_of_the_classic_protocol_goes_on_in_a_streams_group(
@@ -196,6 +262,7 @@ def is_empty(bootstrap: str) -> bool:
     return APPLICATION in {each.group_id for each in groups.valid}
 
 
+@pytest.mark.minikafka_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.timeout(300)
 def test_the_groups_coordinator_is_killed(start_instance: StartInstance, start_cluster: StartCluster) -> None:

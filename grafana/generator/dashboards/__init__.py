@@ -10,6 +10,7 @@ from grafana.generator.dashboards.quotas import QUOTAS_DASHBOARD
 from grafana.generator.dashboards.replication import REPLICATION_DASHBOARD
 from grafana.generator.dashboards.requests import REQUESTS_DASHBOARD
 from grafana.generator.dashboards.security import SECURITY_DASHBOARD
+from grafana.generator.dashboards.share_and_streams import SHARE_AND_STREAMS_DASHBOARD
 from grafana.generator.dashboards.spark import SPARK_DASHBOARD
 from grafana.generator.dashboards.topics import TOPICS_DASHBOARD
 from grafana.generator.dashboards.transactions import TRANSACTIONS_DASHBOARD
@@ -22,6 +23,7 @@ DASHBOARDS: tuple[Dashboard, ...] = (
     REPLICATION_DASHBOARD,
     QUOTAS_DASHBOARD,
     GROUPS_DASHBOARD,
+    SHARE_AND_STREAMS_DASHBOARD,
     TRANSACTIONS_DASHBOARD,
     SECURITY_DASHBOARD,
     SPARK_DASHBOARD,

@@ -27,6 +27,7 @@ from minikafka.coordinator.effects import Answer, Append, Ticket, coordinator_er
 from minikafka.coordinator.share.messages import (
     DEFAULT_LEADER_EPOCH,
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
+    UNINITIALIZED_START_OFFSET,
     InitializeShareState,
     ReadShareState,
     SharePartitionError,
@@ -173,12 +174,13 @@ class ShareShard:
             if error is None and state is not None and state.snapshot.state_epoch > each.state_epoch:
                 error = _fenced_state_epoch()
             if error is None:
+                begins = each.start_offset != UNINITIALIZED_START_OFFSET
                 snapshot = ShareSnapshotValue(
                     snapshot_epoch=0 if state is None else state.snapshot.snapshot_epoch + 1,
                     state_epoch=each.state_epoch,
                     leader_epoch=DEFAULT_LEADER_EPOCH if state is None else state.snapshot.leader_epoch,
                     start_offset=each.start_offset,
-                    delivery_complete_count=UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
+                    delivery_complete_count=0 if begins else UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
                     create_timestamp=now_ms,
                     write_timestamp=now_ms,
                     state_batches=(),

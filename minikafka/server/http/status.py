@@ -15,6 +15,9 @@ of any record in it.
 
 The groups that this broker coordinates, and their lag, for the status page. See ``status``.
 
+The share partitions of the partitions that this broker leads (KIP-932), and the members of the streams groups
+that it coordinates, with their tasks (KIP-1071), for the status page. See ``status``.
+
 Quotas of clients and of replication, and the last throttles, for the status page. See ``status``.
 
 The listeners, and who is connected through them. Passwords, tokens and certificates are not in it.
@@ -31,16 +34,18 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from minikafka import __version__
 from minikafka.config.client_quotas import QuotaFilter
-from minikafka.coordinator.group.messages import ListedGroup
+from minikafka.coordinator.group.messages import DescribedStreamsMember, ListedGroup
 from minikafka.coordinator.group.shard import GroupShard
+from minikafka.deferred import deferred
 from minikafka.network.addresses import format_address
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
@@ -51,8 +56,15 @@ from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.types import BrokerId, TopicPartition
 
+if TYPE_CHECKING:
+    from minikafka.server.share.hosted_share_partition import HostedSharePartition
+    from minikafka.share import share_partition
+else:
+    share_partition = deferred("minikafka.share.share_partition")
+
 GROUPS_MAX = 200
 OFFSETS_MAX = 500
+SHARE, STREAMS = "share", "streams"
 OFFSETS_SEEN_MAX = 10_000
 """So many committed offsets are looked at: 13 ms, in slices."""
 
@@ -79,9 +91,11 @@ class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     members: int
     partitions: int
-    """With a committed offset (among those that the filter lets through)."""
+    """With a committed offset (among those that the filter lets through); of a share group those whose state
+    is kept."""
     lag: int | None
-    """Over these; None: some broker else leads one of them, or not all offsets were looked at."""
+    """Over these; None: some broker else leads one of them, or not all offsets were looked at. Of a share
+    group that is what its share partitions here say, while members fetch from all of them."""
 
 
 class Coordinator(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,8 +121,15 @@ class GroupsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The others."""
 
 
-async def describe_groups(services: Services, time_slice: TimeSlice, *, topic_filter: str) -> GroupsStatus:
-    """The groups that are coordinated here; with a filter, those with offsets in such topics."""
+async def describe_groups(
+    services: Services,
+    time_slice: TimeSlice,
+    *,
+    topic_filter: str,
+    share_lags: Mapping[tuple[str, TopicPartition], int],
+) -> GroupsStatus:
+    """The groups that are coordinated here; with a filter, those with offsets in such topics. ``share_lags``:
+    of share partitions that are served here, by group."""
     hosted = services.groups.hosted_shards()
     states = Counter(shard.state for shard in hosted)
     active = [shard.shard for shard in hosted if shard.state is ShardState.ACTIVE]
@@ -122,16 +143,23 @@ async def describe_groups(services: Services, time_slice: TimeSlice, *, topic_fi
     not_seen = max(0, sum(shard.offsets_count for shard in active) - OFFSETS_SEEN_MAX)
     for _, shard, group in all_groups:
         await time_slice.give_way()
+        about = group.listed()
+        shared: list[TopicPartition] = []
+        if about.group_type == SHARE:
+            shared = [each for each in _shared(shard, group.group_id) if topic_filter in each.topic]
         offsets = _offsets(services, shard, group.group_id, OFFSETS_SEEN_MAX - seen)
         seen += len(offsets)
         offsets = [each for each in offsets if topic_filter in each.topic]
-        if topic_filter and not offsets:
+        if topic_filter and not offsets and not shared:
             continue
         listed += 1
         left_out += max(0, len(rows) + len(offsets) - OFFSETS_MAX)
         rows += offsets[: OFFSETS_MAX - len(rows)]
         if len(groups) < GROUPS_MAX:
-            groups.append(_group(group.listed(), len(group.members), offsets, is_all=not not_seen))
+            found = _group(about, len(group.members), offsets, is_all=not not_seen)
+            if about.group_type == SHARE:
+                found = _share_group(found, shared, share_lags)
+            groups.append(found)
     return GroupsStatus(
         groups=groups,
         groups_left_out=listed - len(groups),
@@ -182,11 +210,162 @@ def _group(group: ListedGroup, members: int, offsets: list[GroupOffset], *, is_a
     )
 
 
+def _shared(shard: GroupShard, group_id: str) -> list[TopicPartition]:
+    return [
+        TopicPartition(named.topic, number)
+        for named in shard.share_partitions(group_id).values()
+        for number in named.partitions
+    ]
+
+
+def _share_group(
+    group: GroupStatus, partitions: Sequence[TopicPartition], lags: Mapping[tuple[str, TopicPartition], int]
+) -> GroupStatus:
+    known = [lags[group.group_id, each] for each in partitions if (group.group_id, each) in lags]
+    lag = sum(known) if len(known) == len(partitions) else None
+    return msgspec.structs.replace(group, partitions=len(partitions), lag=lag)
+
+
 def _others(services: Services) -> list[Coordinator]:
     topic = services.metadata.topic(GROUP_METADATA_TOPIC)
     leaders = Counter(partition.leader for partition in topic.partitions) if topic is not None else Counter()
     del leaders[services.node_id]
     return [Coordinator(node_id=node_id, partitions=leaders[node_id]) for node_id in sorted(leaders)]
+
+
+SHARE_PARTITIONS_MAX = 500
+STREAMS_MEMBERS_MAX = 200
+
+
+class SharePartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that this broker leads, as one share group consumes it. Only while it has members here."""
+
+    group_id: str
+    topic: str
+    partition: int
+    start_offset: int
+    """All records before it are acknowledged or archived."""
+    next_offset: int
+    """Of the first record that was never delivered."""
+    acquired: int
+    """Records that a member has, under an acquisition lock."""
+    high_watermark: int
+    lag: int
+    """Records that are not acknowledged or archived yet."""
+
+
+class SharePartitionsStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Those with most records to acknowledge first."""
+
+    partitions: list[SharePartitionStatus]
+    partitions_left_out: int
+    loading: int
+    """Whose state is being read."""
+
+
+async def describe_share_partitions(
+    services: Services, time_slice: TimeSlice, *, topic_filter: str
+) -> tuple[SharePartitionsStatus, dict[tuple[str, TopicPartition], int]]:
+    """Also the lag of all of them by group, whatever the filter lets through."""
+    found: list[SharePartitionStatus] = []
+    lags: dict[tuple[str, TopicPartition], int] = {}
+    loading = 0
+    for hosted in services.share_partitions.hosted():
+        await time_slice.give_way()
+        if hosted.error is not None:
+            continue
+        each = _share_partition(services, hosted)
+        if each is None:
+            loading += 1
+            continue
+        lags[each.group_id, hosted.topic_partition] = each.lag
+        if topic_filter in each.topic:
+            found.append(each)
+    found.sort(key=lambda each: (-each.lag, each.group_id, each.topic, each.partition))
+    shown = SharePartitionsStatus(
+        partitions=found[:SHARE_PARTITIONS_MAX],
+        partitions_left_out=max(0, len(found) - SHARE_PARTITIONS_MAX),
+        loading=loading,
+    )
+    return shown, lags
+
+
+def _share_partition(services: Services, hosted: HostedSharePartition) -> SharePartitionStatus | None:
+    """None: it is not loaded, or its partition has just gone."""
+    at, shared = hosted.topic_partition, hosted.shared
+    partition = services.replica_manager.partitions.get(at)
+    if shared is None or partition is None:
+        return None
+    high_watermark = partition.log.high_watermark
+    acquired = share_partition.RecordState.ACQUIRED
+    return SharePartitionStatus(
+        group_id=hosted.key.group_id,
+        topic=at.topic,
+        partition=at.partition,
+        start_offset=shared.start_offset,
+        next_offset=shared.next_offset,
+        acquired=sum(run.count for run in shared.runs if run.state is acquired),
+        high_watermark=high_watermark,
+        lag=max(0, high_watermark - shared.start_offset - shared.delivery_complete_count()),
+    )
+
+
+class StreamsMemberStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a streams group that is coordinated here; tasks by subtopology."""
+
+    group_id: str
+    member_id: str
+    client_id: str
+    process_id: str
+    member_epoch: int
+    active: dict[str, list[int]]
+    standby: dict[str, list[int]]
+    warmup: dict[str, list[int]]
+
+
+class StreamsStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Members by group."""
+
+    members: list[StreamsMemberStatus]
+    members_left_out: int
+
+
+async def describe_streams(services: Services, time_slice: TimeSlice) -> StreamsStatus:
+    """Of all streams groups that are coordinated here."""
+    groups = sorted(
+        (group.group_id, len(group.members), hosted.shard)
+        for hosted in services.groups.hosted_shards()
+        if hosted.state is ShardState.ACTIVE
+        for group in hosted.shard.groups()
+        if group.listed().group_type == STREAMS
+    )
+    members: list[StreamsMemberStatus] = []
+    for group_id, _, shard in groups:
+        if len(members) >= STREAMS_MEMBERS_MAX:
+            break
+        await time_slice.give_way()
+        members += [
+            _streams_member(group_id, each) for each in shard.describe_streams_group(group_id).members
+        ]
+    members = members[:STREAMS_MEMBERS_MAX]
+    count = sum(count for _, count, _ in groups)
+    return StreamsStatus(members=members, members_left_out=max(0, count - len(members)))
+
+
+def _streams_member(group_id: str, member: DescribedStreamsMember) -> StreamsMemberStatus:
+    def tasks(ids: Mapping[str, frozenset[int]]) -> dict[str, list[int]]:
+        return {name: sorted(ids[name]) for name in sorted(ids)}
+
+    return StreamsMemberStatus(
+        group_id=group_id,
+        member_id=member.member_id,
+        client_id=member.metadata.client_id,
+        process_id=member.metadata.process_id,
+        member_epoch=member.member_epoch,
+        active=tasks(member.assignment.active),
+        standby=tasks(member.assignment.standby),
+        warmup=tasks(member.assignment.warmup),
+    )
 
 
 QUOTAS_MAX = 200
@@ -469,6 +648,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[PartitionStatus]
     partitions_left_out: int
     groups: GroupsStatus
+    share_partitions: SharePartitionsStatus
+    streams: StreamsStatus
     purgatories: list[PurgatoryStatus]
     quotas: QuotasStatus
     security: SecurityStatus
@@ -484,7 +665,10 @@ async def describe(services: Services, socket_server: SocketServer, *, topic_fil
         counts.add(topic, is_listed=topic_filter in topic.name)
         await time_slice.give_way()
     counts.sort()
-    groups = await describe_groups(services, time_slice, topic_filter=topic_filter)
+    share_partitions, share_lags = await describe_share_partitions(
+        services, time_slice, topic_filter=topic_filter
+    )
+    groups = await describe_groups(services, time_slice, topic_filter=topic_filter, share_lags=share_lags)
     brokers = list(_brokers(metadata, counts, scheme=services.config.http_scheme()))
     partitions = counts.in_danger + counts.thin + counts.well
     return Status(
@@ -515,6 +699,8 @@ async def describe(services: Services, socket_server: SocketServer, *, topic_fil
         partitions=[_partition(services, *each) for each in partitions[:PARTITIONS_MAX]],
         partitions_left_out=max(0, len(partitions) - PARTITIONS_MAX),
         groups=groups,
+        share_partitions=share_partitions,
+        streams=await describe_streams(services, time_slice),
         purgatories=_purgatories(services),
         quotas=describe_quotas(services),
         security=await describe_security(services, socket_server, time_slice),

@@ -55,6 +55,10 @@ class SharePartitionManager:
         """Follow leadership from now on."""
         self._replicas.add_leadership_listener(self.leadership_changed)
 
+    def hosted(self) -> list[HostedSharePartition]:
+        """All that are served here, in whatever state."""
+        return list(self._hosted.values())
+
     def settings_of(self, group_id: str) -> ShareGroupSettings:
         return self._parts.settings_of(group_id)
 

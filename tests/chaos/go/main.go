@@ -2,6 +2,7 @@
 //
 //	chaos producer ROLE BOOTSTRAP TOPIC PARTITIONS HISTORY SEED
 //	chaos member PROTOCOL BOOTSTRAP TOPICS GROUP HISTORY
+//	chaos share BOOTSTRAP GROUP TOPIC COUNT (share.go; it has no history)
 //
 // ROLE is idempotent or transactional. SIGTERM ends it in good order.
 package main
@@ -104,6 +105,8 @@ func main() {
 		produce(ctx, arguments)
 	case "member":
 		read(ctx, arguments)
+	case "share":
+		share(ctx, arguments)
 	}
 }
 

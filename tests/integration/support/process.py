@@ -264,6 +264,10 @@ class KafkaProcess(BrokerProcess):
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": self.log_dirs,
             "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
         } | self.properties
         path = self.data_dir.with_name(self.data_dir.name + ".properties")
         path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))

@@ -40,6 +40,8 @@ class FakeGroups(FakeCoordinators):
         self.groups: dict[str, FakeGroup] = {}
         self.logs: dict[TopicPartition, tuple[int, int, int]] = {}
         self.refuses_commits: dict[TopicPartition, ErrorCode] = {}
+        self.internal_topics: set[str] = set()
+        """Of streams groups: those that can be deleted."""
 
     def group(self, name: str, kind: str = "classic", coordinator: int = 2, **readers: Any) -> FakeGroup:
         self.groups[name] = FakeGroup(coordinator, kind, readers)
@@ -244,6 +246,55 @@ class FakeGroups(FakeCoordinators):
             )
         return {"throttle_time": 0, "error_code": code, "error_message": None, "responses": responses}
 
+    def _streams_group_describe(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        """An application that reads ``orders`` and ``NAME-again-repartition``; its readers have tasks."""
+        (name,) = request.group_ids
+        group = self.groups.get(name)
+        code = self._code(node_id, name)
+        if group is None or group.kind != "streams":
+            code = code or int(ErrorCode.GROUP_ID_NOT_FOUND)
+        members = [] if code or group is None else [_streams_member(*each) for each in group.readers.items()]
+        first, second = _subtopology("0", source=["orders"]), _subtopology("1", repartition=f"{name}-again")
+        described = {
+            "error_code": code,
+            "error_message": None,
+            "group_id": name,
+            "group_state": group.state if group else "",
+            "group_epoch": 3,
+            "assignment_epoch": 2,
+            "topology": None if code else {"epoch": 0, "subtopologies": [first, second]},
+            "members": members,
+            "authorized_operations": 0,
+            "topology_description": None,
+            "topology_description_status": 0,
+            "assignor_name": "sticky",
+        }
+        return {"throttle_time": 0, "groups": [described]}
+
+    def _offset_delete(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        code = self._code(node_id, request.group_id)
+        topics = []
+        for topic in () if code else request.topics:
+            answers = []
+            for each in topic.partitions:
+                at = TopicPartition(topic.name, each.partition_index)
+                refused = int(self.refuses_commits.get(at, NONE))
+                if not refused:
+                    self.groups[request.group_id].committed.pop(at, None)
+                answers.append({"partition_index": each.partition_index, "error_code": refused})
+            topics.append({"name": topic.name, "partitions": answers})
+        return {"throttle_time": 0, "error_code": code, "topics": topics}
+
+    def _delete_topics(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        responses = []
+        for topic in request.topics:
+            code = NONE if topic.name in self.internal_topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self.internal_topics.discard(topic.name)
+            responses.append(
+                {"name": topic.name, "topic_id": None, "error_code": int(code), "error_message": None}
+            )
+        return {"throttle_time": 0, "responses": responses}
+
     def _delete_groups(self, node_id: int, request: Any) -> Mapping[str, Any]:
         (name,) = request.groups_names
         code = self._code(node_id, name)
@@ -283,6 +334,43 @@ def _share_member(member_id: str, assignment: dict[str, list[int]]) -> dict[str,
                 for topic, partitions in assignment.items()
             ]
         },
+    }
+
+
+def _topic_info(name: str) -> dict[str, Any]:
+    return {"name": name, "partitions": 2, "replication_factor": 1, "topic_configs": []}
+
+
+def _subtopology(name: str, *, source: list[str] | None = None, repartition: str = "") -> dict[str, Any]:
+    return {
+        "subtopology_id": name,
+        "source_topics": source or [],
+        "repartition_sink_topics": [],
+        "state_changelog_topics": [],
+        "repartition_source_topics": [_topic_info(f"{repartition}-repartition")] if repartition else [],
+    }
+
+
+def _streams_member(member_id: str, tasks: dict[str, list[int]]) -> dict[str, Any]:
+    """Its second task, if it has one, is to be another member's."""
+    active = [{"subtopology_id": name, "partitions": numbers} for name, numbers in tasks.items()]
+    target = [{"subtopology_id": name, "partitions": numbers[:1]} for name, numbers in tasks.items()]
+    return {
+        "member_id": member_id,
+        "member_epoch": 2,
+        "instance_id": None,
+        "rack_id": None,
+        "client_id": "app",
+        "client_host": "/10.0.0.1",
+        "topology_epoch": 0,
+        "process_id": "process",
+        "user_endpoint": None,
+        "client_tags": [],
+        "task_offsets": [],
+        "task_end_offsets": [],
+        "assignment": {"active_tasks": active, "standby_tasks": [], "warmup_tasks": []},
+        "target_assignment": {"active_tasks": target, "standby_tasks": [], "warmup_tasks": []},
+        "is_classic": False,
     }
 
 

@@ -165,6 +165,8 @@ def test_a_state_that_was_begun_again_fences_those_who_know_the_last_one(coordin
     coordinator.initialize(state_epoch=2, start_offset=10)
     state = coordinator.read()
     assert (state.state_epoch, state.start_offset, state.batches) == (2, 10, ())
+    (summary,) = coordinator.ask("read_summary", ReadShareState(TOPIC, 0, -1))
+    assert summary.delivery_complete_count == 0, "so its lag is known before a leader has written"
     assert code(coordinator.write(state_epoch=1)) is ErrorCode.FENCED_STATE_EPOCH
     assert code(coordinator.initialize(state_epoch=1)) is ErrorCode.FENCED_STATE_EPOCH
     assert coordinator.write(state_epoch=2).error is None

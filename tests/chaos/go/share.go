@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// share takes COUNT records as a member of a share group and prints what it gets, as ShareConsume.java does:
+// "partition offset deliveryCount value". What begins with "release" is given back when it comes for the first time,
+// what begins with "reject" is rejected. It ends when all acknowledgements are answered.
+//
+//	chaos share BOOTSTRAP GROUP TOPIC COUNT
+func share(ctx context.Context, arguments []string) {
+	bootstrap, group, topic := arguments[0], arguments[1], arguments[2]
+	wanted, err := strconv.Atoi(arguments[3])
+	check(err)
+	var lock sync.Mutex
+	refused := []string{}
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
+		kgo.ConsumeTopics(topic),
+		kgo.ShareGroup(group),
+		kgo.ShareAckCallback(func(_ *kgo.Client, told kgo.ShareAckResults) {
+			if err := told.Error(); err != nil {
+				lock.Lock()
+				defer lock.Unlock()
+				refused = append(refused, err.Error())
+			}
+		}),
+	)
+	check(err)
+	for got := 0; got < wanted; {
+		fetches := client.PollFetches(ctx)
+		check(ctx.Err())
+		check(fetches.Err())
+		fetches.EachRecord(func(record *kgo.Record) {
+			value := string(record.Value)
+			fmt.Println(record.Partition, record.Offset, record.DeliveryCount(), value)
+			switch {
+			case strings.HasPrefix(value, "release") && record.DeliveryCount() == 1:
+				record.Ack(kgo.AckRelease)
+			case strings.HasPrefix(value, "reject"):
+				record.Ack(kgo.AckReject)
+				got++
+			default:
+				record.Ack(kgo.AckAccept)
+				got++
+			}
+		})
+		check(client.FlushAcks(ctx))
+	}
+	client.Close()
+	lock.Lock()
+	defer lock.Unlock()
+	for _, each := range refused {
+		fmt.Println("failed", each)
+	}
+}
