@@ -468,6 +468,25 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         | None
     ) = None
 
+    # Of Kafka 3.9, the last with ZooKeeper. What other values would mean: ``broker_checks``.
+    inter_broker_protocol_version: Annotated[
+        str,
+        prop(
+            STRING,
+            MEDIUM,
+            "Which release's requests the brokers speak with each other: 3.9, as Apache Kafka 3.9 on "
+            "ZooKeeper. Clusters of lower ones have to be raised to it first.",
+        ),
+    ] = "3.9"
+    zookeeper_metadata_migration_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            HIGH,
+            "Only false: brokers here know no KRaft, and start in no cluster that migrates to it.",
+        ),
+    ] = False
+
     # The group coordinator and its topic (``GroupCoordinatorConfig``). None of them changes while the broker
     # runs, as in Kafka. ``group.consumer.session.timeout.ms`` and
     # ``group.consumer.heartbeat.interval.ms`` are what a group has that sets nothing itself; their bounds

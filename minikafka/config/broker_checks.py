@@ -5,8 +5,9 @@ Files are not read here: what is wrong with a key store is told by ``minikafka.s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from minikafka.config.listeners import Listener
 from minikafka.config.security import (
@@ -60,6 +61,7 @@ def check_broker_config(config: BrokerConfig) -> None:
         why = "a key of AES has 128, 192 or 256 bits"
         raise _invalid("password.encoder.key.length", config.password_encoder_key_length, why)
     _check_coordination(config)
+    _check_protocol(config)
     _check_groups(config)
     _check_listeners(config)
     config.http_tls()
@@ -88,6 +90,30 @@ def _check_coordination(config: BrokerConfig) -> None:
         )
     if not url.startswith(SQLITE_SCHEME) or not url.removeprefix(SQLITE_SCHEME).strip("/"):
         raise ConfigError(f"Invalid value {url} for configuration coordination: must be sqlite:///PATH")
+
+
+_PROTOCOL: Final = re.compile(
+    r"(0\.(8\.[0-2]|9\.0|1[01]\.[0-2])|1\.[01]|2\.[0-8]|3\.[0-9]|4\.[0-9])(\.[0-9]+)?(-IV[0-9]+)?"
+)
+"""Kafka's ``MetadataVersion.fromVersionString``: a release, or one of the steps towards it."""
+
+
+def _check_protocol(config: BrokerConfig) -> None:
+    """Raises ConfigError: brokers of a protocol that is not spoken here, or a migration to KRaft."""
+    name, version = "inter.broker.protocol.version", config.inter_broker_protocol_version
+    if not _PROTOCOL.fullmatch(version):
+        raise _invalid(name, version, "must be a release of Apache Kafka, as 3.9 or 3.9-IV0")
+    if version.startswith("4."):
+        raise _invalid(name, version, "Kafka 4 has no ZooKeeper, and its brokers none of these requests")
+    if version not in ("3.9", "3.9-IV0") and not version.startswith("3.9."):
+        why = (
+            "brokers here speak with each other as Kafka 3.9 does, which older ones do not understand; "
+            "update all brokers to 3.9, and raise their inter.broker.protocol.version, first"
+        )
+        raise _invalid(name, version, why)
+    if config.zookeeper_metadata_migration_enable:
+        why = "there is no KRaft here, and a cluster that migrates to it must not have brokers of minikafka"
+        raise _invalid("zookeeper.metadata.migration.enable", "true", why)
 
 
 def _check_groups(config: BrokerConfig) -> None:

@@ -76,6 +76,7 @@ LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
+MIGRATION = "/migration"
 CONSUMERS = "/consumers"
 ACL_ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
 ACL_CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
@@ -337,6 +338,31 @@ def decode_controller(data: bytes) -> ControllerRegistration:
     raw = _from_json(CONTROLLER, data, _ControllerJson)
     timestamp_ms = _to_int(CONTROLLER, data, "timestamp", raw.timestamp)
     return ControllerRegistration(BrokerId(raw.brokerid), timestamp_ms, raw.kraftControllerEpoch)
+
+
+class MigrationState(msgspec.Struct, frozen=True):
+    """``/migration``: how far one to KRaft has come (``ZkMigrationLeadershipState``); -1: not begun."""
+
+    kraft_controller_id: int
+    kraft_controller_epoch: int
+    kraft_metadata_offset: int
+    kraft_metadata_epoch: int
+
+
+class _MigrationJson(MigrationState, frozen=True):
+    version: int
+
+
+def decode_migration(data: bytes) -> MigrationState:
+    raw = _from_json(MIGRATION, data, _MigrationJson)
+    if raw.version != 0:
+        raise DamagedNodeError(MIGRATION, f"a migration of version {raw.version}", data)
+    return MigrationState(
+        raw.kraft_controller_id,
+        raw.kraft_controller_epoch,
+        raw.kraft_metadata_offset,
+        raw.kraft_metadata_epoch,
+    )
 
 
 def encode_controller_epoch(epoch: int) -> bytes:

@@ -53,6 +53,7 @@ from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.coordination_store import StorePatience, create_top_level_paths, store_name
 from minikafka.server.cluster.coordination_store import open_store as open_configured_store
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
+from minikafka.server.cluster.migration import refuse_migration
 from minikafka.server.cluster.registration import SessionKeeper, agree_on_cluster_id
 from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
@@ -348,6 +349,7 @@ class Broker:
 
     async def _join_cluster(self, store: CoordinationStore, log_io: LogIo) -> str:
         """The cluster's id; the store's top nodes and the first users. Raises StartError, StoreError."""
+        await refuse_migration(store)
         await create_top_level_paths(store)
         if self._first_users:
             from minikafka.server.security.secure_broker import ensure_users  # an open broker has none

@@ -36,6 +36,7 @@ from typing import NamedTuple
 from minikafka.clock import Clock
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
+    NO_OWNER,
     BadVersionError,
     CoordinationStore,
     CreateOp,
@@ -52,6 +53,7 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import StartError
+from minikafka.server.cluster.migration import refuse_kraft_controller
 from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -313,7 +315,11 @@ class Election(NamedTuple):
 
 
 async def elect(store: CoordinationStore, *, node_id: BrokerId, clock: Clock) -> Election:
-    """Wait until this broker is the controller. Raises StoreError."""
+    """Wait until this broker is the controller.
+
+    Raises:
+        MigratesToKRaftError: a KRaft controller has taken the place of the brokers'. StoreError.
+    """
     while True:
         moved = asyncio.Event()
 
@@ -325,11 +331,22 @@ async def elect(store: CoordinationStore, *, node_id: BrokerId, clock: Clock) ->
             await _give_up(store, holder)
             continue
         if holder is not None:
+            if holder.ephemeral_owner == NO_OWNER:
+                await _refuse_lasting_controller(store)
             await moved.wait()
             continue
         won = await _try(store, node_id=node_id, clock=clock)
         if won is not None:
             return won
+
+
+async def _refuse_lasting_controller(store: CoordinationStore) -> None:
+    """The node of a broker goes with its session; that of a KRaft controller stays."""
+    try:
+        node = await store.get(paths.CONTROLLER)
+    except NoNodeError:
+        return
+    refuse_kraft_controller(paths.decode_controller(node.data))
 
 
 async def _give_up(store: CoordinationStore, holder: NodeStat) -> None:

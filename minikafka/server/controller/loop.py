@@ -70,6 +70,7 @@ from minikafka.protocol.control import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from minikafka.server.cluster.migration import MigratesToKRaftError
 from minikafka.server.cluster.registration import Election, SessionKeeper, elect
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.channel import ControllerChannels, Send
@@ -394,7 +395,8 @@ class ControllerLoop:
             raise
 
     async def run(self) -> None:
-        """Until cancelled: wait for the election, lead, resign."""
+        """Wait for the election, lead, resign, and again: until cancelled, or no broker is elected any more,
+        because the cluster migrates to KRaft, which ends this broker."""
         while True:
             session_id = await self._sessions.ready()
             try:
@@ -404,6 +406,9 @@ class ControllerLoop:
             except (SessionExpiredError, ConnectionLossError) as error:
                 logger.info("not a candidate for controller at the moment: %s", error)
                 await asyncio.sleep(STORE_RETRY_PAUSE_MS / 1000)
+            except MigratesToKRaftError as error:
+                logger.error("this broker stops: %s", error)
+                return self._supervisor.fail(error)
 
     async def _lead(self, election: Election) -> None:
         logger.info("elected controller of epoch %d", election.controller_epoch)

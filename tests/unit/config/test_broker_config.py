@@ -173,12 +173,23 @@ def test_what_code_has_set_counts_as_static() -> None:
         ({"group.consumer.assignors": "range,range"}, "each assignor once"),
         ({"group.consumer.assignors": "sticky"}, r"group\.consumer\.assignors"),
         ({"offsets.topic.replication.factor": "32768"}, "Not a number of type SHORT"),
+        ({"inter.broker.protocol.version": "2.8"}, r"Kafka 3\.9 does.*raise their inter\.broker"),
+        ({"inter.broker.protocol.version": "3.8-IV0"}, r"Invalid value 3\.8-IV0.*Kafka 3\.9 does"),
+        ({"inter.broker.protocol.version": "4.0"}, "Kafka 4 has no ZooKeeper"),
+        ({"inter.broker.protocol.version": "3.x"}, r"must be a release of Apache Kafka, as 3\.9"),
+        ({"zookeeper.metadata.migration.enable": "true"}, "there is no KRaft here"),
         ({"foo": "1"}, "Unknown broker config name: foo"),
     ],
 )
 def test_contradictions_are_refused(properties: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         broker_config(properties)
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.9-IV0", "3.9.1"])
+def test_brokers_speak_as_kafka_3_9_does(version: str) -> None:
+    assert broker_config({"inter.broker.protocol.version": version}).inter_broker_protocol_version == version
+    assert broker_config({}).inter_broker_protocol_version == "3.9"
 
 
 def test_an_unset_text_is_no_value() -> None:

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import InvariantError, StartError
 from minikafka.server import cluster_membership
@@ -21,6 +23,7 @@ from minikafka.server.controller.store import ControllerStore
 from minikafka.testing.simulation.disk import failing
 from tests.unit.server.disk import Disk
 from tests.unit.server.running import Held, append, held, log_of, make_broker, running, topics_of, until
+from tests.unit.server.virtual_store import stores
 
 
 @pytest.fixture
@@ -57,6 +60,19 @@ async def test_a_new_log_directory_is_durable_before_anything_is_flushed_in_it(t
         disk.fsyncs.clear()
     async with running(tmp_path / "d", disk=disk):
         assert str(tmp_path) not in {path for path, _ in disk.fsyncs}, "it was there already"
+
+
+async def test_a_cluster_that_migrates_to_kraft_is_left_as_it_is(tmp_path: Path, before: Held) -> None:
+    state = {"version": 0, "kraft_controller_id": 3000, "kraft_controller_epoch": 7}
+    state |= {"kraft_metadata_offset": 99, "kraft_metadata_epoch": 7}
+    async with stores(tmp_path) as store:
+        await store.create(paths.MIGRATION, msgspec.json.encode(state))
+    url = f"sqlite:///{tmp_path / 'store.sqlite'}"
+    text = await start_error(make_broker(tmp_path / "d", coordination=url))
+    assert "the cluster migrates to KRaft" in text and "deleting /controller and /migration" in text
+    async with stores(tmp_path) as store:
+        assert await store.children("/") == ["migration"]
+    await settled(before)
 
 
 async def test_records_and_topics_are_there_after_a_restart(tmp_path: Path) -> None:

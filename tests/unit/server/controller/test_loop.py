@@ -23,7 +23,7 @@ from minikafka.controller.events import (
 )
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
-from minikafka.coordination.store import ConnectionLossError
+from minikafka.coordination.store import ConnectionLossError, CreateOp, DeleteOp, SetOp
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.control import (
     ControlledShutdownRequest,
@@ -164,6 +164,30 @@ async def test_the_controller_alone_acts_upon_what_happens_in_the_store(tmp_path
         assert await leader_of(two) == (ONE, 1)
         assert sorted(one.led) == [(ONE, ONE), (TWO, ONE)]
         assert two.sent == []
+
+
+@in_virtual_time
+async def test_all_brokers_stop_when_a_kraft_controller_takes_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A migration (KIP-866) begins with it: another controller epoch, and a node that stays."""
+    async with members(tmp_path) as (one, two):
+        assert not (one.supervisor.failure.done() or two.supervisor.failure.done())
+        epoch = await two.store.get(paths.CONTROLLER_EPOCH)
+        holder = await two.store.get(paths.CONTROLLER)
+        kraft = paths.ControllerRegistration(BrokerId(3000), 5, kraft_controller_epoch=7)
+        await two.store.multi(
+            [
+                SetOp(paths.CONTROLLER_EPOCH, paths.encode_controller_epoch(2), epoch.stat.version),
+                DeleteOp(paths.CONTROLLER, holder.stat.version),
+                CreateOp(paths.CONTROLLER, paths.encode_controller(kraft)),
+            ]
+        )
+        await passing(1000)
+        assert not one.loop.is_controller and not two.loop.is_controller
+        for each in (one, two):
+            assert "KRaft controller 3000 of epoch 7" in str(each.supervisor.failure.result())
+    assert caplog.text.count("this broker stops: the cluster migrates to KRaft") == 2
 
 
 @in_virtual_time
