@@ -156,7 +156,11 @@ async def handle_delete_acls(services: Services, context: RequestContext, reques
     for result in results:
         if "matching_acls" not in result:
             result["matching_acls"] = matching = []
-            for deletion in next(deletions):
+            of_filter = next(deletions)
+            if isinstance(of_filter, KafkaError):
+                result |= error_fields(of_filter)
+                continue
+            for deletion in of_filter:
                 await time_slice.give_way()
                 matching.append(_deleted(deletion))
     return {"throttle_time": 0, "filter_results": results}

@@ -246,9 +246,10 @@ class AclStore:
         failed = await self._update_all({pattern: adding(new) for pattern, new in by_pattern.items()})
         return [failed.get(pattern) for pattern, _ in bindings]
 
-    async def delete(self, filters: Sequence[AclBindingFilter]) -> list[list[Deletion]]:
+    async def delete(self, filters: Sequence[AclBindingFilter]) -> list[list[Deletion] | KafkaError]:
         """Remove the ACLs that filters find. Returns for each filter what it found; what several find belongs
-        to the first of them, as in ``AclAuthorizer``: the answer is never more than all ACLs.
+        to the first of them, as in ``AclAuthorizer``: the answer is never more than all ACLs. A filter that
+        could not be held against all ACLs has an error: had it found nothing, a revocation would seem done.
 
         Patterns that a filter names are looked up in the store even if this broker has not heard of them yet;
         of the others only those of which it knows an ACL that is found.
@@ -291,7 +292,16 @@ class AclStore:
             for entry, at in gone.items():
                 await time_slice.give_way()
                 found[at].append(Deletion(AclBinding(pattern, entry), failed.get(pattern)))
-        return found
+        unread = {
+            pattern: error
+            for pattern, error in failed.items()
+            # A name that the store cannot have has no ACLs.
+            if pattern not in deleted and error.code is not ErrorCode.INVALID_REQUEST
+        }
+        return [
+            _why_not_searched(each, unread) or of_filter
+            for each, of_filter in zip(filters, found, strict=True)
+        ]
 
     async def _update_all(
         self, changes: Mapping[ResourcePattern, Change]
@@ -410,6 +420,16 @@ def _writes(pattern: ResourcePattern, node: Node | None, old: Entries, new: Entr
         return []
     change_path = paths.acl_change_prefix(pattern.pattern_type)
     return [write, CreateOp(change_path, paths.encode_acl_change(pattern), sequential=True)]
+
+
+def _why_not_searched(
+    wanted: AclBindingFilter, unread: Mapping[ResourcePattern, KafkaError]
+) -> KafkaError | None:
+    """Why a filter may not have found what it is to delete: the ACLs of some patterns could not be read."""
+    if not unread:
+        return None
+    exact = wanted.pattern.exact()
+    return next((unread[each] for each in exact or unread if each in unread), None)
 
 
 def _too_many(pattern: ResourcePattern, count: int) -> KafkaError:

@@ -13,7 +13,7 @@ import pytest
 
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
-from minikafka.coordination.store import CoordinationStore
+from minikafka.coordination.store import ConnectionLossError, CoordinationStore
 from minikafka.coordination.zookeeper import ZooKeeperStore
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import (
@@ -308,6 +308,31 @@ async def test_a_filter_that_names_its_pattern_finds_what_was_not_heard_of_yet(
     )
     assert deleted.binding == allow(ALICE)
     await one.until(lambda: not one.may_read(ALICE))
+
+
+async def test_what_could_not_be_looked_for_is_not_said_to_be_deleted(
+    start_member: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was answered like a filter that finds nothing, so that a revoked right seemed gone and was not."""
+    member = await start_member()
+    await member.acls.create([allow(ALICE), allow(BOB, PREFIX)])
+    get, lost = member.store.get, paths.acl_path(ORDERS)
+
+    async def without_orders(path: str, **options: Any) -> Any:
+        if path == lost:
+            raise ConnectionLossError("the store cannot be reached")
+        return await get(path, **options)
+
+    monkeypatch.setattr(member.store, "get", without_orders)
+    orders = AclBindingFilter(ResourcePatternFilter(ResourceType.TOPIC, "orders", PatternType.LITERAL))
+    elsewhere = AclBindingFilter(ResourcePatternFilter(ResourceType.TOPIC, "other", PatternType.LITERAL))
+    exact, nothing, searching = await member.acls.delete([orders, elsewhere, AclBindingFilter()])
+    assert isinstance(exact, KafkaError) and isinstance(searching, KafkaError)
+    assert exact.code is searching.code and exact.code is not ErrorCode.NONE
+    assert nothing == [] and member.known == [allow(ALICE)]
+    monkeypatch.undo()
+    ((deleted,),) = await member.acls.delete([orders])
+    assert not isinstance(deleted, KafkaError) and deleted.binding == allow(ALICE)
 
 
 async def test_a_new_session_forgets_what_is_gone(open_client: Open, start_member: Start) -> None:
