@@ -408,6 +408,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     """The lowest and the highest level that the broker supports of each feature (KIP-584)."""
     is_of_0_2: bool = False
     """It is a minikafka 0.2.0's, which has directory ids and does not say whose it is."""
+    is_kafka: bool = False
+    """It is an Apache Kafka's, which has neither."""
 
 
 class _SupportedJson(msgspec.Struct):
@@ -452,7 +454,7 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
             for name, (low, high) in registration.features.items()
         },
     }
-    if not registration.is_of_0_2:
+    if not registration.is_of_0_2 and not registration.is_kafka:
         tree["software"] = _SOFTWARE
     if registration.rack is not None:
         tree["rack"] = registration.rack
@@ -501,6 +503,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
         raw.http,
         {name: (each.min_version, each.max_version) for name, each in raw.features.items()},
         is_of_0_2=raw.software != _SOFTWARE and bool(raw.directory_ids),
+        is_kafka=raw.software != _SOFTWARE and not raw.directory_ids,
     )
 
 

@@ -1,16 +1,22 @@
 """The levels of the cluster's features in the coordination store: read, changed, and heard of by all brokers.
 
 Kafka: ``FeatureZNode``, ``FinalizedFeatureChangeListener`` (3.9), ``FeatureControlManager``; KIP-584. The
-levels are in ``/feature``, where Kafka on ZooKeeper kept them. There is none until a level is changed: a
-feature that the node does not name is at its default. The node's version is the epoch of the levels, with
-one added, so that the first change is a newer epoch than that of a cluster which has changed none. Every
-broker watches the node. A change is one conditional write: of two that come together the second is judged
-by what the first has made of the levels.
+levels are in ``/feature``, where Kafka on ZooKeeper kept them.
+
+There is no such node until a level is changed: every feature is at its default. Or until an Apache Kafka 3.9
+comes into the cluster, whose controllers make the node: a feature that it does not name is switched off then,
+as it is for Kafka 3.9. Java's producers would otherwise use the second version of the transaction protocol,
+of which brokers of 3.9 know nothing. When they are gone an administrator raises the levels.
+
+The node's version is the epoch of the levels, with one added, so that the first change is a newer epoch than
+that of a cluster which has changed none. Every broker watches the node. A change is one conditional write: of
+two that come together the second is judged by what the first has made of the levels.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -27,7 +33,13 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.server.cluster.coordination_store import mapped_store_failures
-from minikafka.server.runtime.features import DEFAULT_LEVELS, FEATURES, FIRST_EPOCH, FinalizedFeatures
+from minikafka.server.runtime.features import (
+    DEFAULT_LEVELS,
+    FEATURES,
+    FIRST_EPOCH,
+    LEVELS_OF_KAFKA_3_9,
+    FinalizedFeatures,
+)
 from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -111,7 +123,7 @@ class FinalizedFeatureStore:
             node = await self._store.get(paths.FEATURE)
         except NoNodeError:
             return dict(DEFAULT_LEVELS), FIRST_EPOCH
-        return {**DEFAULT_LEVELS, **paths.decode_features(node.data)}, _epoch(node.stat.version)
+        return {**LEVELS_OF_KAFKA_3_9, **paths.decode_features(node.data)}, _epoch(node.stat.version)
 
     def _noticed(self, event: WatchEvent) -> None:
         self._notice.set()
@@ -213,6 +225,14 @@ class FinalizedFeatureStore:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {why}"
         )
+
+
+async def keep_to_levels_of_kafka(store: CoordinationStore) -> None:
+    """An Apache Kafka 3.9 is in the cluster: where no levels are set, those of 3.9 are. Raises StoreError."""
+    if await store.exists(paths.FEATURE) is None:
+        with contextlib.suppress(NodeExistsError):  # by another one
+            await store.create(paths.FEATURE, paths.encode_features({}))
+            logger.warning("an Apache Kafka is in the cluster: features are on the levels of Kafka 3.9")
 
 
 def _epoch(version: int) -> int:

@@ -86,6 +86,7 @@ from minikafka.errors import MinikafkaError
 from minikafka.log.manager.log_directories import random_uuid
 from minikafka.protocol.control import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.coordination_store import gather_some
+from minikafka.server.cluster.finalized_features import keep_to_levels_of_kafka
 from minikafka.types import BrokerId, PartitionState, TopicPartition
 
 T = TypeVar("T")
@@ -460,7 +461,8 @@ class ControllerStore:
     # Reading
 
     async def brokers(self) -> dict[BrokerId, LiveBroker]:
-        """The registered brokers; the epoch of each is the czxid of its registration."""
+        """The registered brokers; the epoch of each is the czxid of its registration. With the first of
+        Apache Kafka among them the cluster's features are on the levels of Kafka 3.9."""
         names = await self._store.reads.children(paths.BROKER_IDS, watch=self._on_brokers)
         read = await gather_some(self._broker(BrokerId(int(name))) for name in names if name.isdecimal())
         return {broker.node_id: broker for broker in read if broker is not None}
@@ -475,6 +477,8 @@ class ControllerStore:
             self._store.report_damage(error)
             return None
         self._store.repaired(paths.broker_path(node_id))
+        if registration.is_kafka:
+            await keep_to_levels_of_kafka(self._store.reads)
         endpoints = tuple(
             ListenerEndpoint(each.listener_name, each.host, each.port, each.security_protocol)
             for each in registration.endpoints

@@ -71,6 +71,8 @@ FEATURES: Final[Mapping[str, SupportedLevels]] = {
 
 DEFAULT_LEVELS: Final[Mapping[str, int]] = {name: levels.default for name, levels in FEATURES.items()}
 
+LEVELS_OF_KAFKA_3_9: Final[Mapping[str, int]] = {name: levels.min for name, levels in FEATURES.items()}
+"""What can be switched off is."""
 
 APIS: Final[Mapping[ApiKey, str]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: GROUP_VERSION,

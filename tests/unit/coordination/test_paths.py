@@ -169,15 +169,22 @@ def test_a_topic_id_is_written_as_kafkas_uuid_is() -> None:
             paths.uuid_from_text(bad)
 
 
-def test_a_broker_of_0_2_is_known_by_its_directories() -> None:
-    """It does not say whose it is; neither do Apache Kafka's, which have no directory ids here."""
+def test_whose_a_broker_is_its_registration_shows() -> None:
+    """Those of 0.2.0 did not say so, and have directory ids; Apache Kafka's have neither on ZooKeeper."""
     registration = (
         b'{"version":5,"host":"h","port":1,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"timestamp":"5"'
     )
-    assert not paths.decode_broker(1, registration + b"}").is_of_0_2
-    assert paths.decode_broker(1, registration + b',"directory_ids":["a"]}').is_of_0_2
     ours = paths.encode_broker(BrokerRegistration((Endpoint("PLAINTEXT", "h", 1),), 5, directory_ids=("a",)))
-    assert not paths.decode_broker(1, ours).is_of_0_2
+    found = {
+        name: paths.decode_broker(1, data)
+        for name, data in (
+            ("kafka", registration + b"}"),
+            ("0.2", registration + b',"directory_ids":["a"]}'),
+            ("ours", ours),
+        )
+    }
+    assert [name for name, each in found.items() if each.is_kafka] == ["kafka"]
+    assert [name for name, each in found.items() if each.is_of_0_2] == ["0.2"]
 
 
 def test_older_versions_are_read() -> None:
@@ -185,7 +192,7 @@ def test_older_versions_are_read() -> None:
     assert old_topic == TopicAssignment(None, {0: ReplicaAssignment((1,))})
     v1 = b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"22"}'
     assert paths.decode_broker(1, v1) == BrokerRegistration(
-        (Endpoint("PLAINTEXT", "h", 9092),), 22, jmx_port=9999
+        (Endpoint("PLAINTEXT", "h", 9092),), 22, jmx_port=9999, is_kafka=True
     )
     v2 = (
         b'{"version":2,"host":"h","port":9092,"jmx_port":9999,"timestamp":"22",'

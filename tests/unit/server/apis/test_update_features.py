@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -145,6 +146,30 @@ async def test_a_level_that_another_broker_does_not_know_is_refused(admin_broker
     assert (await update(admin_broker, 2, ("share.version", 1))).error_code == ErrorCode.NONE
 
 
+async def test_with_an_apache_kafka_3_9_in_the_cluster_its_levels_hold_until_it_is_gone(
+    admin_broker: Any,
+) -> None:
+    """A Java producer that took our transaction.version 2 lost its transactions at brokers of 3.9."""
+    store, before = admin_broker.services.store, await finalized(admin_broker)
+    assert before["transaction.version"] == 2
+    entry = paths.BrokerRegistration((paths.Endpoint("PLAINTEXT", "h", 1),), 1, is_kafka=True)
+    await store.create(paths.broker_path(7), paths.encode_broker(entry))
+
+    async def is_off(name: str) -> bool:
+        return name not in await finalized(admin_broker)
+
+    for name in ("group.version", "share.version", "streams.version", "transaction.version"):
+        await eventually(partial(is_off, name), f"{name} is off")
+    assert (await api_versions(admin_broker)).finalized_features_epoch > 0, "news to clients"
+    answer = await update(admin_broker, 2, ("transaction.version", 2))
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    await store.delete(paths.broker_path(7))
+    assert await is_off("transaction.version"), "it may come back"
+    answer = await update(admin_broker, 2, *((each, before[each]) for each in before))
+    assert answer.error_code == ErrorCode.NONE
+    assert await finalized(admin_broker) == before
+
+
 async def test_a_change_of_another_broker_is_heard_of(admin_broker: Any) -> None:
     """Also of one that Kafka on ZooKeeper wrote, which kept ranges in its first version."""
     services = admin_broker.services
@@ -156,7 +181,7 @@ async def test_a_change_of_another_broker_is_heard_of(admin_broker: Any) -> None
 
     await services.store.create(paths.FEATURE, data)
     await eventually(lambda: is_at(0), "group.version 0")
-    assert services.features.level("share.version") == FEATURES["share.version"].default
+    assert services.features.level("transaction.version") == 0, "what Kafka 3.9 does not name is off"
     await services.store.delete(paths.FEATURE)
     await eventually(lambda: is_at(1), "group.version 1")
 
