@@ -1,4 +1,5 @@
-"""A minute of chaos on each store. ``bin/chaos --hours 8`` is the long form."""
+"""A minute of chaos on each store, on ZooKeeper with two brokers of Apache Kafka 3.9 among the five.
+``bin/chaos --hours 8`` is the long form."""
 
 from __future__ import annotations
 
@@ -19,13 +20,21 @@ KINDS = 3
 """At least so many kinds of faults, on a machine that has much else to do; a dozen on one that has not."""
 
 
-@pytest.mark.parametrize(("store", "seed"), [("sqlite", 5), ("zookeeper", 2)])
-def test_what_clients_see_under_faults_is_what_a_log_can_do(store: str, seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("store", "seed", "of_kafka"), [("sqlite", 5, 0), ("zookeeper", 2, 2)])
+def test_what_clients_see_under_faults_is_what_a_log_can_do(
+    store: str, seed: int, of_kafka: int, tmp_path: Path
+) -> None:
     for command in ("java", "mvn", "faketime"):
         commands.skip_if_missing(command)
     zookeeper.skip_if_missing()
 
-    options = {"run-seconds": FAULTS_S, "seed": seed, "store": store, "dir": tmp_path}
+    options = {
+        "run-seconds": FAULTS_S,
+        "seed": seed,
+        "store": store,
+        "kafka": of_kafka,
+        "dir": tmp_path,
+    }
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.chaos", "--hurried"),
