@@ -7,6 +7,7 @@ from typing import Any
 
 from minikafka.coordinator.group.messages import (
     DescribedGroup,
+    DescribedMember,
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
@@ -41,7 +42,7 @@ from minikafka.server.apis.shared.coordinator_requests import (
 )
 from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
-from minikafka.steps import Steps
+from minikafka.steps import ELEMENTS_A_STEP, Steps, each
 
 FIRST_VERSION_WITH_KNOWN_MEMBERS = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
@@ -318,7 +319,19 @@ def handle_describe_groups(services: Services, context: RequestContext, request:
         operations = NOT_ASKED
         if group.error is ErrorCode.NONE:
             operations = authorized_operations(services, context, ResourceType.GROUP, group_id, asked=asked)
-        groups.append(_describe_groups_body(group, operations))
+        members = yield from each(_member_body, group.members, a_step=ELEMENTS_A_STEP)
+        groups.append(
+            {
+                "error_code": group.error,
+                "error_message": group.error_message,
+                "group_id": group.group_id,
+                "group_state": group.state,
+                "protocol_type": group.protocol_type,
+                "protocol_data": group.protocol,
+                "members": members,
+                "authorized_operations": operations,
+            }
+        )
         yield
     return {"throttle_time": 0, "groups": groups}
 
@@ -335,24 +348,12 @@ def _describe(services: Services, context: RequestContext, group_id: str) -> Des
     return found
 
 
-def _describe_groups_body(group: DescribedGroup, operations: int) -> dict[str, Any]:
+def _member_body(member: DescribedMember) -> dict[str, Any]:
     return {
-        "error_code": group.error,
-        "error_message": group.error_message,
-        "group_id": group.group_id,
-        "group_state": group.state,
-        "protocol_type": group.protocol_type,
-        "protocol_data": group.protocol,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "member_metadata": member.metadata,
-                "member_assignment": member.assignment,
-            }
-            for member in group.members
-        ],
-        "authorized_operations": operations,
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
     }
