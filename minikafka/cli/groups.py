@@ -734,8 +734,8 @@ def take_reset(arguments: argparse.Namespace, *, now_ms: int) -> None:
 
 
 def read_offsets(path: str, groups: Sequence[str]) -> dict[tuple[str, TopicPartition], int]:
-    """The lines of a file of ``--export``, here or in Kafka's tools: ``TOPIC,PARTITION,OFFSET`` of the only one
-    of ``groups``, or ``GROUP,TOPIC,PARTITION,OFFSET``. Raises ValueError, which names the line."""
+    """The lines of a file of ``--export``, here or in Kafka's tools: ``TOPIC,PARTITION,OFFSET`` of the only
+    one of ``groups``, or ``GROUP,TOPIC,PARTITION,OFFSET``. Raises ValueError, which names the line."""
     offsets = {}
     try:
         with open(path, newline="", encoding="utf-8") as file:
