@@ -30,6 +30,8 @@ The coordinator does not look into it, so it may be anything; what is no assignm
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import re
 import struct
 import sys
@@ -335,7 +337,7 @@ def _assigned(member: Any) -> dict[str, list[int]]:
     return {each.topic_name: sorted(map(int, each.partitions)) for each in member.assignment.topic_partitions}
 
 
-Kind = Literal["earliest", "latest", "current", "time", "shift", "offset"]
+Kind = Literal["earliest", "latest", "current", "time", "shift", "offset", "file"]
 
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
@@ -348,6 +350,14 @@ class Target(msgspec.Struct, frozen=True):
 
     kind: Kind
     value: int = 0
+    offsets: dict[tuple[str, TopicPartition], int] = {}
+    """Of a file: by group and partition."""
+
+    def of(self, group: str, partition: TopicPartition) -> Target:
+        """For one of them."""
+        if self.kind != "file":
+            return self
+        return Target("offset", self.offsets[group, partition])
 
 
 class Reset(msgspec.Struct, frozen=True):
@@ -389,6 +399,8 @@ def new_offset(
             wanted = log.end if at_time is None else at_time
         case "offset":
             wanted = target.value
+        case "file":
+            raise AssertionError("a file has an offset for each partition")
         case "shift":
             if committed is None:
                 raise CommandError("nothing is committed that could be shifted")
@@ -420,7 +432,10 @@ async def plan_resets(
         log = LogRange(starts[each], ends[each])
         try:
             new, note = new_offset(
-                target, log, committed=committed.get(each), at_time=None if at_time < 0 else at_time
+                target.of(group, each),
+                log,
+                committed=committed.get(each),
+                at_time=None if at_time < 0 else at_time,
             )
         except CommandError as error:
             raise CommandError(f"{group}: {each}: {error}") from None
@@ -460,6 +475,10 @@ def parse_duration(text: str) -> int:
         return round(timedelta(**parts).total_seconds() * 1000)
     except OverflowError:
         raise ValueError(f"{text}: is longer than a duration may be") from None
+
+
+Topics = Sequence[tuple[str, list[int] | None]]
+"""Each with its partitions; None: all."""
 
 
 def parse_topic(text: str) -> tuple[str, list[int] | None]:
@@ -660,7 +679,8 @@ def add_groups(options: argparse.ArgumentParser) -> None:
 def add_reset(options: argparse.ArgumentParser, *, of: str = "") -> None:
     """What to reset, and to where. ``of``: what the options for topics have in their names: ``input-``."""
     add_groups(options)
-    where = options.add_mutually_exclusive_group(required=True)
+    where = options.add_mutually_exclusive_group()
+    options.set_defaults(topic_options=f"--{of}topic or --all-{of}topics")
     where.add_argument(
         f"--{of}topic", dest="topic", action="append", metavar="TOPIC[:0,1]", help="may be repeated"
     )
@@ -678,10 +698,17 @@ def add_reset(options: argparse.ArgumentParser, *, of: str = "") -> None:
     to.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last P1DT2H30M")
     to.add_argument("--shift-by", type=int, metavar="N", help="N records on; back when negative")
     to.add_argument("--to-offset", type=int, metavar="OFFSET", help="to this offset")
+    to.add_argument(
+        "--from-file",
+        metavar="CSV",
+        help="to the offsets of its lines: TOPIC,PARTITION,OFFSET, of several groups GROUP before them",
+    )
     how = options.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="only show what would change (the default)")
     how.add_argument("--execute", action="store_true", help="do it")
-    options.add_argument("--json", action="store_true", help="print JSON")
+    shown = options.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print JSON")
+    shown.add_argument("--export", action="store_true", help="print CSV for --from-file")
 
 
 def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> int:
@@ -691,11 +718,51 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
     try:
         take_connection(arguments)
         if arguments.action == "reset-offsets":
-            arguments.topics = [parse_topic(each) for each in arguments.topic or ()]
-            arguments.target = target_of(arguments, now_ms=(clock or SystemClock()).now_ms())
+            take_reset(arguments, now_ms=(clock or SystemClock()).now_ms())
     except ValueError as error:
         options.error(str(error))
     return run(PROG, _run(arguments))
+
+
+def take_reset(arguments: argparse.Namespace, *, now_ms: int) -> None:
+    """Complete what ``add_reset`` took. Raises ValueError."""
+    names_topics = bool(arguments.topic) or arguments.all_topics
+    if names_topics == (arguments.from_file is not None):
+        raise ValueError(f"{arguments.topic_options}, or --from-file, which names partitions itself")
+    arguments.topics = [parse_topic(each) for each in arguments.topic or ()]
+    arguments.target = target_of(arguments, now_ms=now_ms)
+
+
+def read_offsets(path: str, groups: Sequence[str]) -> dict[tuple[str, TopicPartition], int]:
+    """The lines of a file of ``--export``, here or in Kafka's tools: ``TOPIC,PARTITION,OFFSET`` of the only
+    one of ``groups``, or ``GROUP,TOPIC,PARTITION,OFFSET``. Raises ValueError, which names the line."""
+    offsets = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            for number, row in enumerate(csv.reader(file), start=1):
+                if not row:
+                    continue
+                *named, topic, partition, offset = row if len(row) in (3, 4) else ["", "", "", "", ""]
+                if len(named) != 1 and not (len(groups) == 1 and not named):
+                    wanted = "TOPIC,PARTITION,OFFSET" if len(groups) == 1 else "GROUP,TOPIC,PARTITION,OFFSET"
+                    raise ValueError(f"{path}, line {number}: must be {wanted}")
+                try:
+                    at = TopicPartition(topic, int(partition))
+                    offsets[named[0] if named else groups[0], at] = int(offset)
+                except ValueError:
+                    raise ValueError(f"{path}, line {number}: partition and offset must be numbers") from None
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    return offsets
+
+
+def csv_lines(resets: Sequence[Reset], *, with_group: bool) -> list[str]:
+    """What ``read_offsets`` reads (``CsvUtils``)."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for each in resets:
+        writer.writerow([*([each.group] if with_group else []), each.topic, each.partition, each.new])
+    return text.getvalue().splitlines()
 
 
 def target_of(arguments: argparse.Namespace, *, now_ms: int) -> Target:
@@ -710,6 +777,8 @@ def target_of(arguments: argparse.Namespace, *, now_ms: int) -> Target:
         return Target("time", now_ms - parse_duration(arguments.by_duration))
     if arguments.shift_by is not None:
         return Target("shift", arguments.shift_by)
+    if arguments.from_file is not None:
+        return Target("file", offsets=read_offsets(arguments.from_file, arguments.group or ()))
     if arguments.to_offset is not None:
         return Target("offset", arguments.to_offset)
     return Target("current")
@@ -777,9 +846,8 @@ async def reset_offsets(admin: GroupAdmin, arguments: argparse.Namespace) -> int
     for group in await chosen_groups(admin, arguments):
         try:
             await _check_inactive(admin, group)
-            plan += await plan_resets(
-                admin, group, await partitions_of_topics(admin, group, arguments), arguments.target
-            )
+            partitions = await partitions_of_topics(admin, group, _topics_to_reset(group, arguments))
+            plan += await plan_resets(admin, group, partitions, arguments.target)
         except (KafkaError, CommandError) as error:
             status = complain(arguments.prog, group, error)
     refused: dict[tuple[str, str, int], KafkaError] = {}
@@ -787,7 +855,10 @@ async def reset_offsets(admin: GroupAdmin, arguments: argparse.Namespace) -> int
         for group in dict.fromkeys(each.group for each in plan):
             refused |= await _commit(admin, group, [each for each in plan if each.group == group])
     done = [each for each in plan if (each.group, each.topic, each.partition) not in refused]
-    show([as_json(done)] if arguments.json else reset_lines(done))
+    if arguments.export:
+        show(csv_lines(done, with_group=arguments.all_groups or len(arguments.group) > 1))
+    else:
+        show([as_json(done)] if arguments.json else reset_lines(done))
     for (group, topic, partition), why in refused.items():
         status = complain(arguments.prog, f"{group}: {TopicPartition(topic, partition)}", why)
     if plan and not arguments.execute:
@@ -810,16 +881,23 @@ async def _check_inactive(admin: GroupAdmin, group: str) -> None:
         )
 
 
-async def partitions_of_topics(
-    admin: GroupAdmin, group: str, arguments: argparse.Namespace
-) -> list[TopicPartition]:
-    """Which were named, or all that ``admin`` knows of the group. Raises CommandError: there is no such topic
-    or partition."""
+def _topics_to_reset(group: str, arguments: argparse.Namespace) -> Topics | None:
     if arguments.all_topics:
+        return None
+    if arguments.target.kind != "file":
+        topics: Topics = arguments.topics
+        return topics
+    return [(at.topic, [at.partition]) for named, at in arguments.target.offsets if named == group]
+
+
+async def partitions_of_topics(admin: GroupAdmin, group: str, topics: Topics | None) -> list[TopicPartition]:
+    """Those of ``topics``; None: all that ``admin`` knows of the group. Raises CommandError: there is no such
+    topic or partition."""
+    if topics is None:
         return await admin.partitions_of(group)
-    known = list(await admin.partitions([topic for topic, _ in arguments.topics]))
+    known = list(await admin.partitions(dict.fromkeys(topic for topic, _ in topics)))
     partitions = []
-    for topic, wanted in arguments.topics:
+    for topic, wanted in topics:
         there = [each for each in known if each.topic == topic]
         if not there:
             raise CommandError(f"there is no topic {topic}")

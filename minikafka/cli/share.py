@@ -33,11 +33,10 @@ from minikafka.cli.groups import (
     group_lines,
     listing_lines,
     member_lines,
-    parse_topic,
     reset_offsets,
     show,
     table,
-    target_of,
+    take_reset,
     text_of,
 )
 from minikafka.cli.shared.admin_client import COORDINATOR_MOVES, CoordinatorType
@@ -243,8 +242,7 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
     try:
         take_connection(arguments)
         if arguments.action == "reset-offsets":
-            arguments.topics = [parse_topic(each) for each in arguments.topic or ()]
-            arguments.target = target_of(arguments, now_ms=(clock or SystemClock()).now_ms())
+            take_reset(arguments, now_ms=(clock or SystemClock()).now_ms())
     except ValueError as error:
         options.error(str(error))
     return run(PROG, _run(arguments))

@@ -1,9 +1,8 @@
 """``minikafka streams``: list and describe streams groups, reset and delete their offsets, delete them
 (KIP-1071).
 
-Kafka: ``kafka-streams-groups.sh`` (``StreamsGroupCommand``), whose options work here, but for ``--topology``,
-``--export`` and ``--from-file``; actions are words too, a list always has states, and a reset shows where
-offsets are now.
+Kafka: ``kafka-streams-groups.sh`` (``StreamsGroupCommand``), whose options work here, but for ``--topology``;
+actions are words too, a list always has states, and a reset shows where offsets are now.
 
 Offsets are committed as in consumer groups, for source and repartition topics. A partition without one counts
 from its first record. Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2
@@ -40,7 +39,7 @@ from minikafka.cli.groups import (
     reset_offsets,
     show,
     table,
-    target_of,
+    take_reset,
     text_of,
 )
 from minikafka.cli.shared.admin_client import COORDINATOR_MOVES, CoordinatorType, raise_error
@@ -423,10 +422,10 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
     arguments = options.parse_args(with_action_first(sys.argv[1:] if argv is None else argv, ACTIONS))
     try:
         take_connection(arguments)
-        if arguments.action in ("reset-offsets", "delete-offsets"):
+        if arguments.action == "delete-offsets":
             arguments.topics = [parse_topic(each) for each in arguments.topic or ()]
         if arguments.action == "reset-offsets":
-            arguments.target = target_of(arguments, now_ms=(clock or SystemClock()).now_ms())
+            take_reset(arguments, now_ms=(clock or SystemClock()).now_ms())
             deletes = arguments.delete_internal_topic or arguments.delete_all_internal_topics
             if deletes and not arguments.execute:
                 raise ValueError("internal topics are deleted only with --execute")
@@ -534,7 +533,8 @@ async def _delete_offsets(admin: StreamsAdmin, arguments: argparse.Namespace) ->
     group = arguments.group
     try:
         await admin.describe(group)
-        partitions = await partitions_of_topics(admin, group, arguments)
+        topics = None if arguments.all_topics else arguments.topics
+        partitions = await partitions_of_topics(admin, group, topics)
         refused = await admin.delete_offsets(group, partitions) if partitions else {}
     except (KafkaError, CommandError) as error:
         return complain(PROG, group, error)

@@ -164,6 +164,7 @@ def test_an_instance_is_killed_and_another_one_has_its_counts(
     start_instance: StartInstance,
     start_broker: StartBroker,
     tools: java.Tools,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broker = start_broker(properties=PROPERTIES)
@@ -198,7 +199,7 @@ def test_an_instance_is_killed_and_another_one_has_its_counts(
     text.wait_until_counted(two)
     check_that_both_tools_describe_it_alike(kafka_tool, our_tool)
     two.close()
-    check_that_offsets_are_reset_and_deleted(broker.bootstrap, kafka_tool, our_tool)
+    check_that_offsets_are_reset_and_deleted(broker.bootstrap, kafka_tool, our_tool, tmp_path)
     text.close()
 
 
@@ -212,11 +213,23 @@ def check_that_both_tools_describe_it_alike(kafka: Tool, ours: Tool) -> None:
     assert {row[2] for row in ours("describe", *group)} == {"PARTITION", *map(str, range(PARTITIONS))}
 
 
-def check_that_offsets_are_reset_and_deleted(bootstrap: str, kafka: Tool, ours: Tool) -> None:
+def check_that_offsets_are_reset_and_deleted(bootstrap: str, kafka: Tool, ours: Tool, tmp_path: Path) -> None:
     group = ("--group", APPLICATION)
     earliest = ("--reset-offsets", *group, "--all-input-topics", "--to-earliest")
     starts = [["words", LINES, str(number), "0"] for number in range(PARTITIONS)]
     assert sorted(kafka(*earliest, "--dry-run"))[-PARTITIONS:] == starts
+    exported = ours(*earliest, "--export")
+    assert (
+        exported
+        == sorted(kafka(*earliest, "--dry-run", "--export"))
+        == [[f"{LINES},{row[2]},0"] for row in starts]
+    )
+    file = tmp_path / "offsets.csv"
+    file.write_text("".join(f"{line}\n" for (line,) in exported))
+    from_file = [
+        tool("--reset-offsets", *group, "--from-file", str(file), "--dry-run") for tool in (kafka, ours)
+    ]
+    assert sorted(from_file[0])[-PARTITIONS:] == [[*row[:3], row[4]] for row in from_file[1][1:]] == starts
     before = ours("describe", *group, "--verbose")
     shown = ours(*earliest)
     assert [[*row[:3], row[4]] for row in shown[1:]] == starts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,3 +240,53 @@ def test_an_assignment_that_is_none_has_no_partitions() -> None:
         b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff",
     ):
         assert read_assignment(data) == {}
+
+
+def test_what_was_exported_is_what_a_file_resets(groups: Any, cluster: FakeGroups, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    one = ["reset-offsets", "--group", "idle"]
+    status, lines, _ = groups(*one, "--all-topics", "--to-current", "--export")
+    assert (status, lines) == (0, ["orders,0,40", "orders,1,30"])
+    file.write_text("orders,1,7\n\n")
+    status, lines, _ = groups(*one, "--from-file", str(file), "--execute")
+    assert cells(lines)[1:] == [["idle", "orders", "1", "30", "7"]]
+    assert cluster.groups["idle"].committed == {T0: 40, T1: 7}
+    cluster.group("second").committed = {T0: 50}
+    both = [*one, "--group", "second"]
+    lines = groups(*both, "--all-topics", "--to-earliest", "--export")[1]
+    assert lines == ["idle,orders,0,10", "idle,orders,1,0", "second,orders,0,10"]
+    file.write_text("second,orders,0,60\nidle,orders,0,61\n")
+    assert groups(*both, "--from-file", str(file), "--execute")[0] == 0
+    assert [cluster.groups[name].committed[T0] for name in ("idle", "second")] == [61, 60]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("orders,0\n", "line 1: must be TOPIC,PARTITION,OFFSET"),
+        ("orders,0,1\norders,one,2\n", "line 2: partition and offset must be numbers"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_bad_file_of_offsets_is_refused_by_its_line(
+    groups: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], written: str | None, said: str
+) -> None:
+    file = tmp_path / "offsets.csv"
+    if written is not None:
+        file.write_text(written)
+    with pytest.raises(SystemExit):
+        groups("reset-offsets", "--group", "idle", "--from-file", str(file))
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_names_its_partitions_itself(
+    groups: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text("orders,9,1\n")
+    for more in (["--all-topics", "--from-file", str(file)], ["--to-latest"]):
+        with pytest.raises(SystemExit):
+            groups("reset-offsets", "--group", "idle", *more)
+        assert "--topic or --all-topics, or --from-file" in capsys.readouterr().err
+    status, _, error = groups("reset-offsets", "--group", "idle", "--from-file", str(file))
+    assert status == 1 and "there is no partition orders-9" in error
