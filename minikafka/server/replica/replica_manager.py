@@ -86,7 +86,7 @@ from minikafka.purgatory.purgatory import PURGE_INTERVAL, DelayedOperation, Dela
 from minikafka.purgatory.timing_wheel import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.partition_replicas import ReplicaSelector
-from minikafka.server.cluster.metadata_cache import MetadataCache
+from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.replica.partition import BrokerContext
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
@@ -382,8 +382,21 @@ class ReplicaManager:
         return {
             broker.node_id: LeaderEndpoint(broker.node_id, endpoint.host, endpoint.port)
             for broker in brokers
-            if (endpoint := broker.endpoint(self._listener_name) or broker.endpoint(UNNAMED_LISTENER))
+            if (endpoint := broker.endpoint(self._listener_name) or self._known_endpoint(broker))
         }
+
+    def _known_endpoint(self, leader: LiveBroker) -> Endpoint | None:
+        """Where to reach a leader whose address came without a listener's name: as the metadata have it, if
+        that address is of another of its listeners. So it is while the brokers' listener is changed one
+        broker after the other, and the controller is on the other side."""
+        told = leader.endpoint(UNNAMED_LISTENER)
+        if told is None:
+            return None
+        address = Endpoint(told.host, told.port)
+        known = self.metadata.broker(leader.node_id)
+        if known is not None and address in known.endpoints.values():
+            return known.endpoint(self._listener_name) or address
+        return address
 
     def _become(self, state: LeaderAndIsrPartition, leaders: Mapping[BrokerId, LeaderEndpoint]) -> ErrorCode:
         topic_partition = state.topic_partition

@@ -196,9 +196,13 @@ class ClusterRun:
 
         Raises InvariantError.
         """
-        partitions = self.written_partitions
-        await self.recorder.read_to_end("final", self.client, partitions)
-        await self.recorder.read_to_end("final-committed", self.client, partitions, read_committed=True)
+        await self.read_to_end()
         report = check(self.recorder.history())
         if not report.is_valid:
             raise InvariantError(f"clients saw: {report}")
+
+    async def read_to_end(self) -> None:
+        """What is there at the end goes into the history."""
+        partitions = self.written_partitions
+        await self.recorder.read_to_end("final", self.client, partitions)
+        await self.recorder.read_to_end("final-committed", self.client, partitions, read_committed=True)

@@ -599,10 +599,14 @@ class SwarmRun(ClusterRun):
             await transactor.check()
         if self._keyed is not None:
             await self._keyed.check()
+        await super().check_history()
+
+    async def read_to_end(self) -> None:
+        """And afterwards what retention has deleted, which it may go on doing while all is read."""
+        await super().read_to_end()
         if any(action.kind is ActionKind.SET_RETENTION for action in self.plan.actions):
             for partition in range(self.plan.partitions):
                 await self._note_deleted(partition)
-        await super().check_history()
 
     async def _note_deleted(self, partition: int) -> None:
         """No client is told of what retention deletes."""

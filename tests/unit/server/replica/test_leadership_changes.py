@@ -11,7 +11,15 @@ from uuid import UUID
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, LeaderAndIsrPartition
+from minikafka.protocol.control import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    UNNAMED_LISTENER,
+    LeaderAndIsrPartition,
+    ListenerEndpoint,
+    LiveBroker,
+    UpdateMetadataRequest,
+)
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
 from minikafka.server.replica.delayed_operations import DelayedProduce, UncommittedAppend
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint
@@ -20,6 +28,7 @@ from minikafka.types import NO_LEADER, LeaderEpoch, Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.replicas import (
     BROKER_EPOCH,
+    LISTENER,
     OTHER,
     THREE,
     TOPIC_ID,
@@ -207,6 +216,26 @@ def test_a_leader_whose_address_comes_later_is_fetched_from_then(replicas: Repli
     assert replicas.fetchers.fetching == {} and replicas.partition().leader_id == TWO
     replicas.follow(leader=2, epoch=0)
     assert replicas.fetchers.fetching[TP].leader.node_id == TWO
+
+
+def test_a_leader_is_reached_by_the_listener_of_this_broker_and_where_it_is_now(replicas: Replicas) -> None:
+    """Kafka's LeaderAndIsr has one address of a leader, of the listener that the controller uses."""
+
+    def reached(told: ListenerEndpoint, epoch: int) -> tuple[str, int]:
+        leaders = (LiveBroker(TWO, -1, (told._replace(listener_name=UNNAMED_LISTENER),)),)
+        replicas.become(state_of(leader=2, epoch=epoch), live_leaders=leaders)
+        leader = replicas.fetchers.fetching[TP].leader
+        return leader.host, leader.port
+
+    ours, other = ListenerEndpoint(LISTENER, "inside", 9092), ListenerEndpoint("OLD", "outside", 9093)
+    replicas.metadata.update(
+        UpdateMetadataRequest(THREE, 1, BROKER_EPOCH, (), (LiveBroker(TWO, 7, (ours, other)),))
+    )
+    assert reached(ours, epoch=0) == ("inside", 9092)
+    assert reached(other, epoch=1) == ("inside", 9092), "the controller's listener is another one"
+    assert reached(ours._replace(port=9999), epoch=2) == ("inside", 9999), "it has moved"
+    replicas.metadata.update(UpdateMetadataRequest(THREE, 1, BROKER_EPOCH, (), ()))
+    assert reached(ours, epoch=3) == ("inside", 9092), "the metadata do not have it yet"
 
 
 def test_idle_fetchers_end_with_each_request(replicas: Replicas) -> None:
