@@ -335,6 +335,7 @@ def test_each_broker_is_replaced_under_load_and_back(tmp_path: Path, clients: di
         cluster.brokers[OURS].stop()
         cluster.brokers[OURS] = cluster.kafka(OURS)
         cluster.brokers[OURS].start()
+        wait_for(partial(cluster.is_led_by, 1, OURS), "the new broker knows the controller")
         cluster.create_topic()
         cluster.create_topic(STEADY)
         wait_for_all_in_sync(cluster)
