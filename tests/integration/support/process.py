@@ -280,8 +280,17 @@ class KafkaProcess(BrokerProcess):
         return self._answers()
 
 
+LOGGING_OF_KAFKA = {
+    "log4j.rootLogger": "ERROR, stdout",
+    "log4j.appender.stdout": "org.apache.log4j.ConsoleAppender",
+    "log4j.appender.stdout.layout": "org.apache.log4j.PatternLayout",
+    "log4j.appender.stdout.layout.ConversionPattern": "%d{ISO8601} %p %c: %m%n",
+}
+
+
 class KafkaOnZooKeeper(KafkaProcess):
-    """Apache Kafka 3.9, the last with ZooKeeper; ``java_options`` are its JVM's."""
+    """Apache Kafka 3.9, the last with ZooKeeper; ``java_options`` are its JVM's. Its log has errors only:
+    they say why it ended."""
 
     VERSION = java.LAST_WITH_ZOOKEEPER
 
@@ -298,6 +307,16 @@ class KafkaOnZooKeeper(KafkaProcess):
         super().__init__(data_dir, classpath=classpath, properties=properties, port=port)
         self._java = [*java.command(classpath), *java_options]
 
+    def start(self, *, deadline_s: float = START_DEADLINE_S) -> BrokerProcess:
+        """Once more when it ended because its session expired meanwhile: a machine with much else to do does
+        that to it."""
+        try:
+            return super().start(deadline_s=deadline_s)
+        except StartFailed:
+            if "SessionExpiredException" not in self.log_text()[self._log_before :]:
+                raise
+            return super().start(deadline_s=deadline_s)
+
     def arguments(self) -> list[str]:
         config = {
             "broker.id": "1",
@@ -305,9 +324,14 @@ class KafkaOnZooKeeper(KafkaProcess):
             "log.dirs": self.log_dirs,
             "offsets.topic.replication.factor": "1",
         } | self.properties
-        path = self.data_dir.with_name(self.data_dir.name + ".properties")
-        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        return [*self._java, "kafka.Kafka", str(path)]
+        path = self._write(".properties", config)
+        logging = self._write(".log4j.properties", LOGGING_OF_KAFKA)
+        return [*self._java, f"-Dlog4j.configuration=file:{logging}", "kafka.Kafka", str(path)]
+
+    def _write(self, suffix: str, properties: Mapping[str, str]) -> Path:
+        path = self.data_dir.with_name(self.data_dir.name + suffix)
+        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        return path
 
 
 def java_is_there() -> bool:
