@@ -901,10 +901,24 @@ RECORD_ACKNOWLEDGEMENTS = mbean_counter(
     "Records that members of share groups have acknowledged, by how: Accept, Release, Reject, Renew.",
     "ackType",
 )
+SHARE_PARTITION_LABELS: Final = ("group", "topic", "partition")
 ACQUISITION_LOCK_TIMEOUTS = mbean_counter(
     "kafka.server:SharePartitionMetrics",
     "AcquisitionLockTimeout",
-    "Records whose lock was over before they were acknowledged; Kafka's is by share partition.",
+    "Records whose lock was over before they were acknowledged, since its members are here.",
+    *SHARE_PARTITION_LABELS,
+)
+IN_FLIGHT_RECORDS = mbean_gauge(
+    "kafka.server:SharePartitionMetrics",
+    "InFlightMessageCount",
+    "Records of a share partition from its start offset to the last that a member was given.",
+    *SHARE_PARTITION_LABELS,
+)
+IN_FLIGHT_BATCHES = mbean_gauge(
+    "kafka.server:SharePartitionMetrics",
+    "InFlightBatchCount",
+    "Of those: runs of records with the same history. Kafka counts batches.",
+    *SHARE_PARTITION_LABELS,
 )
 SHARE_PARTITIONS = gauge(
     "minikafka_share_partitions", "Partitions that this broker leads and share groups consume, each by group."
@@ -926,6 +940,8 @@ SHARE_GROUPS = (
     SHARE_SESSION_EVICTIONS,
     RECORD_ACKNOWLEDGEMENTS,
     ACQUISITION_LOCK_TIMEOUTS,
+    IN_FLIGHT_RECORDS,
+    IN_FLIGHT_BATCHES,
     SHARE_PARTITIONS,
     SHARE_STATE_WRITES,
     SHARE_STATE_PARTITIONS,

@@ -23,8 +23,13 @@ history. Invariants:
 
 Where it differs from Kafka: offsets that are not in the log any more (compacted), control batches, and
 aborted transactions under read_committed are archived as soon as a fetch shows them; consumers need not
-acknowledge such gaps between batches. There is no throttling of records that were delivered often, and no
-dead letter queue.
+acknowledge such gaps between batches. There is no dead letter queue.
+
+What was delivered often may have one record in it that no member can process. So records that were delivered
+half of ``delivery_count_limit`` times are given out in ever smaller parts of the batch they were first
+delivered in, and for the last time each alone (``shouldThrottleRecordsDelivery``). Kafka looks at a whole
+batch in flight; here each run of it is throttled by itself, and batches that have become one run count as
+the largest of them.
 """
 
 from __future__ import annotations
@@ -98,6 +103,11 @@ class FetchedBatch(NamedTuple):
     what is committed."""
 
 
+THROTTLE_DELIVERIES_MIN: Final = 2
+"""Records that were delivered less often are never throttled, however low the limit is (Kafka:
+``MINIMUM_THROTTLE_RECORDS_DELIVERY_LIMIT``)."""
+
+
 class AcquiredRecords(NamedTuple):
     """Records that a member has been given, both offsets included."""
 
@@ -140,7 +150,16 @@ class _Before(NamedTuple):
 class Run:
     """Consecutive records with the same history."""
 
-    __slots__ = ("before", "delivery_count", "first", "last", "lock_until_ms", "member_id", "state")
+    __slots__ = (
+        "batch_count",
+        "before",
+        "delivery_count",
+        "first",
+        "last",
+        "lock_until_ms",
+        "member_id",
+        "state",
+    )
 
     def __init__(
         self,
@@ -158,6 +177,8 @@ class Run:
         self.member_id = member_id
         self.lock_until_ms = lock_until_ms
         self.before: _Before | None = None
+        self.batch_count = last - first + 1
+        """Records that were first delivered together with these."""
 
     def __repr__(self) -> str:
         held = "" if self.member_id is None else f" by {self.member_id} until {self.lock_until_ms}"
@@ -187,6 +208,11 @@ class Run:
             and other.before is None
             and (self.delivery_count == other.delivery_count or self.state in TERMINAL)
         )
+
+    def extend(self, other: Run) -> None:
+        """By ``other``, which continues it."""
+        self.last = other.last
+        self.batch_count = max(self.batch_count, other.batch_count)
 
 
 class Transition:
@@ -291,21 +317,42 @@ class SharePartition:
                 continue
             at = self._split(max(begin, self.runs[at].first))
             run = self.runs[at]
-            taken = taking.take(run.first, min(run.last, last), run.delivery_count)
+            part = self._part(run)
+            if part is not None and taking.acquired:
+                taking.left = 0
+                break
+            end = run.last if part is None else min(run.last, run.first + part - 1)
+            taken = taking.take(run.first, min(end, last), run.delivery_count)
             if not taken:
                 break
             self._split(taken[-1].last + 1)
+            for each in taken:
+                each.batch_count = run.batch_count
             self.runs[at : at + 1] = taken
             at += len(taken)
+            if part is not None and taking.acquired:
+                taking.left = 0
         new = max(begin, self.next_offset)
         room = self.limits.record_locks_max - self.in_flight
         if new <= last and taking.left > 0 and room > 0:
             taking.left = min(taking.left, room)
             for run in taking.take(new, last, 0):
+                run.batch_count = run.count
                 self.runs.append(run)
                 self.next_offset = run.last + 1
         self._advance_start()
         return taking.acquired
+
+    def _part(self, run: Run) -> int | None:
+        """How many records of ``run`` are given out at once, and with no others; None when it is not
+        throttled."""
+        limit = self.limits.delivery_count_limit
+        throttled_from = max(THROTTLE_DELIVERIES_MIN, (limit + 1) // 2)
+        if run.delivery_count < throttled_from:
+            return None
+        if run.delivery_count >= limit - 1:
+            return 1
+        return max(1, run.batch_count >> (run.delivery_count - throttled_from + 1))
 
     def _archive_missing(self, first: int, end: int) -> None:
         """The log has nothing from ``first`` to before ``end`` (any more)."""
@@ -457,6 +504,7 @@ class SharePartition:
         if run.before is not None:
             raise InvariantError(f"{run} is in a transition, and cannot be split at {offset}")
         rest = Run(offset, run.last, run.state, run.delivery_count, run.member_id, run.lock_until_ms)
+        rest.batch_count = run.batch_count
         run.last = offset - 1
         self.runs.insert(at + 1, rest)
         return at + 1
@@ -465,14 +513,14 @@ class SharePartition:
         """Make one run of the one at ``at`` and its neighbours, where they are alike."""
         for left in (at, at - 1):
             if 0 <= left < len(self.runs) - 1 and self.runs[left + 1].continues(self.runs[left]):
-                self.runs[left].last = self.runs[left + 1].last
+                self.runs[left].extend(self.runs[left + 1])
                 del self.runs[left + 1]
 
     def _join_all(self) -> None:
         joined: list[Run] = []
         for run in self.runs:
             if joined and run.continues(joined[-1]):
-                joined[-1].last = run.last
+                joined[-1].extend(run)
             else:
                 joined.append(run)
         self.runs = joined

@@ -75,6 +75,7 @@ from minikafka.server.replica.partition import Partition
 from minikafka.server.runtime.event_loop import LoopLag
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
+from minikafka.server.share.manager import SharePartitionManager
 from minikafka.server.storage.log_cleaner import LogCleaner
 from minikafka.share.share_partition import AcknowledgeType
 from minikafka.types import NO_LEADER, BrokerId, Offset, TopicPartition
@@ -682,7 +683,7 @@ def transactions(services: Services) -> Iterator[Sample]:
     yield from timer_summary(names.VERIFICATION_TIME, verification.times)
 
 
-def share_groups(services: Services) -> Iterator[Sample]:
+def share_groups(services: Services) -> Iterator[Sample | None]:
     """A source."""
     manager, coordinator = services.share_partitions, services.shares
     yield Sample(names.SHARE_SESSIONS, len(manager.sessions))
@@ -690,7 +691,7 @@ def share_groups(services: Services) -> Iterator[Sample]:
     yield Sample(names.SHARE_SESSION_EVICTIONS, manager.sessions.evictions)
     for kind in _ACKNOWLEDGE_TYPES:
         yield Sample(names.RECORD_ACKNOWLEDGEMENTS, manager.counts.acknowledged[kind], (kind.name.title(),))
-    yield Sample(names.ACQUISITION_LOCK_TIMEOUTS, manager.counts.lock_timeouts)
+    yield from _in_flight(manager)
     yield Sample(names.SHARE_PARTITIONS, len(manager))
     yield Sample(names.SHARE_STATE_WRITES, coordinator.writes)
     hosted = coordinator.hosted_shards()
@@ -703,6 +704,23 @@ def share_groups(services: Services) -> Iterator[Sample]:
         names.SHARE_LOAD_TIMES,
         now_ms=services.clock.monotonic_ms(),
     )
+
+
+def _in_flight(manager: SharePartitionManager) -> Iterator[Sample | None]:
+    timeouts: list[Sample] = []
+    records: list[Sample] = []
+    batches: list[Sample] = []
+    for count, hosted in enumerate(manager.hosted(), 1):
+        labels = (hosted.key.group_id, hosted.topic_partition.topic, str(hosted.topic_partition.partition))
+        record_count, run_count = hosted.in_flight
+        timeouts.append(Sample(names.ACQUISITION_LOCK_TIMEOUTS, hosted.lock_timeouts, labels))
+        records.append(Sample(names.IN_FLIGHT_RECORDS, record_count, labels))
+        batches.append(Sample(names.IN_FLIGHT_BATCHES, run_count, labels))
+        if count % SLICE_PARTITIONS == 0:
+            yield None
+    yield from timeouts
+    yield from records
+    yield from batches
 
 
 _ACKNOWLEDGE_TYPES = (

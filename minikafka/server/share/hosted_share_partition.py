@@ -75,12 +75,10 @@ class ShareKey(NamedTuple):
 
 
 class ShareCounts:
-    """Since the broker started (Kafka: ``ShareGroupMetrics``, ``SharePartitionMetrics``)."""
+    """Since the broker started (Kafka: ``ShareGroupMetrics``)."""
 
     def __init__(self) -> None:
         self.acknowledged: Counter[AcknowledgeType] = Counter()
-        """Records."""
-        self.lock_timeouts = 0
         """Records."""
 
 
@@ -120,6 +118,8 @@ class HostedSharePartition:
         self.leader_epoch = leader_epoch
         self.error: KafkaError | None = None
         """Why it has ended."""
+        self.lock_timeouts = 0
+        """Records (Kafka: ``SharePartitionMetrics``)."""
         self.fetcher: object | None = None
         """The fetch that is reading; one at a time."""
         self._parts = parts
@@ -148,6 +148,12 @@ class HostedSharePartition:
         assert shared is not None
         shared.limits = _limits(self.settings)
         return shared
+
+    @property
+    def in_flight(self) -> tuple[int, int]:
+        """Records and runs from the start offset on; none before it is loaded."""
+        shared = self._shared
+        return (0, 0) if shared is None else (shared.in_flight, len(shared.runs))
 
     @property
     def is_idle(self) -> bool:
@@ -336,7 +342,7 @@ class HostedSharePartition:
             return
         transition = shared.expire_locks(self._now_ms())
         if transition.batches:
-            self._parts.counts.lock_timeouts += sum(run.count for run in transition.runs)
+            self.lock_timeouts += sum(run.count for run in transition.runs)
             self.submit(transition)
             self._changed(self)
         next_ms = shared.next_lock_end_ms()

@@ -51,6 +51,10 @@ class SharePartitionManager:
     def __len__(self) -> int:
         return len(self._hosted)
 
+    def hosted(self) -> list[HostedSharePartition]:
+        """Those of now, ordered by group, topic and partition."""
+        return sorted(self._hosted.values(), key=lambda each: (each.key.group_id, each.topic_partition))
+
     def start(self) -> None:
         """Follow leadership from now on."""
         self._replicas.add_leadership_listener(self.leadership_changed)

@@ -73,6 +73,73 @@ def test_what_one_member_holds_no_other_gets() -> None:
     assert shared.next_fetch_offset() == 10
 
 
+def release_times(shared: SharePartition, times: int, *ranges: tuple[int, int]) -> None:
+    """All of ``ranges`` is delivered together and given back so many times."""
+    for _ in range(times):
+        for found in acquire(shared, "a", *ranges):
+            complete(shared, acknowledge(shared, "a", found.first_offset, found.last_offset, RELEASE))
+
+
+def test_what_was_delivered_often_comes_in_smaller_parts_and_for_the_last_time_alone() -> None:
+    shared = partition()  # 5 deliveries: throttled from the fourth on
+    release_times(shared, 3, (0, 9))
+    assert acquire(shared, "a", (0, 9), (10, 19)) == [AcquiredRecords(0, 4, 4)]
+    assert acquire(shared, "b", (0, 9), (10, 19)) == [AcquiredRecords(5, 9, 4)]
+    assert acquire(shared, "b", (10, 19)) == [AcquiredRecords(10, 19, 1)]
+    complete(shared, acknowledge(shared, "a", 0, 4, RELEASE))
+    assert acquire(shared, "a", (0, 9)) == [AcquiredRecords(0, 0, 5)]
+    assert acquire(shared, "a", (0, 9)) == [AcquiredRecords(1, 1, 5)]
+
+
+def test_each_delivery_above_half_of_the_limit_halves_the_part() -> None:
+    shared = partition(limits=LIMITS._replace(delivery_count_limit=8))  # throttled from the fifth on
+    release_times(shared, 4, (0, 15))
+    parts = []
+    for _ in range(4):
+        (found,) = acquire(shared, "a", (0, 15))
+        parts.append(found)
+        complete(shared, acknowledge(shared, "a", found.first_offset, found.last_offset, RELEASE))
+    assert parts == [
+        AcquiredRecords(0, 7, 5),
+        AcquiredRecords(0, 3, 6),
+        AcquiredRecords(0, 1, 7),
+        AcquiredRecords(0, 0, 8),
+    ]
+
+
+def test_what_is_throttled_is_never_given_out_with_other_records() -> None:
+    shared = partition(0, StateBatch(4, 7, RecordState.AVAILABLE, 4))
+    assert acquire(shared, "a", (0, 3), (4, 7), (8, 11)) == [AcquiredRecords(0, 3, 1)]
+    assert acquire(shared, "a", (4, 7), (8, 11)) == [AcquiredRecords(4, 4, 5)]
+
+
+def test_the_limit_of_the_group_says_what_is_throttled() -> None:
+    shared = partition(0, StateBatch(0, 7, RecordState.AVAILABLE, 4))
+    shared.limits = LIMITS._replace(delivery_count_limit=10)
+    assert acquire(shared, "a", (0, 7), (8, 11)) == [AcquiredRecords(0, 7, 5), AcquiredRecords(8, 11, 1)]
+
+
+def test_with_a_limit_of_two_nothing_is_throttled() -> None:
+    shared = partition(limits=LIMITS._replace(delivery_count_limit=2))
+    release_times(shared, 1, (0, 9))
+    assert acquire(shared, "a", (0, 9)) == [AcquiredRecords(0, 9, 2)]
+
+
+def test_records_that_are_hidden_now_do_not_hold_up_what_is_behind_them() -> None:
+    shared = partition(0, StateBatch(0, 3, RecordState.AVAILABLE, 4))
+    found = shared.acquire(
+        "a",
+        0,
+        [FetchedBatch(0, 3, is_hidden=True), FetchedBatch(4, 5)],
+        max_records=500,
+        batch_size=500,
+        mode=AcquireMode.BATCH_OPTIMIZED,
+        now_ms=0,
+    )
+    shared.validate()
+    assert found == [AcquiredRecords(4, 5, 1)]
+
+
 def test_what_is_accepted_moves_the_start_when_it_is_persisted() -> None:
     shared = partition()
     acquire(shared, "a", (0, 9))

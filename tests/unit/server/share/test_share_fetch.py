@@ -27,6 +27,7 @@ from minikafka.protocol.records.records import (
 )
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.broker import Broker
+from minikafka.server.http.metrics import share_groups
 from minikafka.types import TopicPartition
 from tests.unit.server.running import eventually, running, topics_of, until
 
@@ -323,6 +324,30 @@ async def test_a_lock_that_is_over_gives_its_records_to_another(tmp_path: Path) 
         assert await waiting == [(0, 3, 2)]
         assert await a.acknowledge((2, 3, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
         assert await b.acknowledge((0, 3, ACCEPT)) is ErrorCode.NONE
+
+
+async def test_metrics_tell_of_each_share_partition(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+        await broker.set_group(**{"record.lock.duration.ms": "1000"})
+
+        def numbers() -> dict[str, float]:
+            found = {}
+            for sample in share_groups(broker.broker.services):
+                if sample is not None and sample.labels == ("g", "t", "0"):
+                    found[sample.series.name.rsplit("_", 1)[1]] = sample.value
+            return found
+
+        a = await broker.member("a")
+        broker.produce(4)
+        assert await a.gets() == [(0, 3, 1)]
+        assert numbers() == {"acquisitionlocktimeout": 0, "inflightmessagecount": 4, "inflightbatchcount": 1}
+        assert await a.acknowledge((1, 1, ACCEPT)) is ErrorCode.NONE
+        assert numbers() == {"acquisitionlocktimeout": 0, "inflightmessagecount": 4, "inflightbatchcount": 3}
+        assert await a.gets() == [(0, 0, 2), (2, 3, 2)]  # when the locks are over
+        assert await a.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+        assert numbers() == {"acquisitionlocktimeout": 3, "inflightmessagecount": 2, "inflightbatchcount": 1}
+        assert await a.acknowledge(epoch=-1) is ErrorCode.NONE
+        assert numbers() == {}
 
 
 async def test_a_group_that_begins_at_the_end_keeps_that_when_its_leader_restarts(tmp_path: Path) -> None:
