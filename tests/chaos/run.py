@@ -151,6 +151,7 @@ def run(
 
 def _storm(directory: Path, world: World, seed: int, seconds: float, pace: Pace) -> Counter[str]:
     topics, programs, bootstrap = sorted(set(TOPICS.values())), Programs(), world.bootstrap
+    _wait_for_controller(world)
     for topic in topics:
         confluent.make_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3)
     clients = [
@@ -181,6 +182,16 @@ def _storm(directory: Path, world: World, seed: int, seconds: float, pace: Pace)
         for client in clients:
             client.kill()
     return nemesis.counts
+
+
+def _wait_for_controller(world: World) -> None:
+    """Until every broker knows it. A client of one of Kafka's that does not waits for it in vain."""
+    for port in world.links.ports.values():
+
+        def is_known(address: str = f"127.0.0.1:{port}") -> bool:
+            return confluent.admin(address).list_topics(timeout=10).controller_id >= 0
+
+        confluent.wait_until(is_known, f"the broker behind {port} knows the controller", deadline_s=60)
 
 
 def _is_over(so_far_s: float, seconds: float, nemesis: Nemesis) -> bool:

@@ -20,7 +20,7 @@ from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import iterate_records
 from minikafka.protocol.wire.api_versions import ApiKey
 from tests.integration.support import confluent
-from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper, StartFailed
+from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer, skip_if_missing
 
@@ -245,21 +245,12 @@ class MixedCluster:
 
     def start(self, *node_ids: int) -> None:
         """Side by side."""
-        threads = [threading.Thread(target=self._start, args=(node_id,)) for node_id in node_ids]
+        threads = [threading.Thread(target=self.brokers[node_id].start) for node_id in node_ids]
         for each in threads:
             each.start()
         for each in threads:
             each.join()
         assert all(self.brokers[node_id].is_running() for node_id in node_ids)
-
-    def _start(self, node_id: int) -> None:
-        """Kafka's broker ends when its session expires while it starts, on a machine with much else to do."""
-        try:
-            self.brokers[node_id].start()
-        except StartFailed:
-            if self.kinds[node_id] != "kafka":
-                raise
-            self.brokers[node_id].start()
 
     def kill(self, *node_ids: int) -> None:
         for node_id in node_ids:
