@@ -52,16 +52,12 @@ class SharePartitionManager:
         return len(self._hosted)
 
     def hosted(self) -> list[HostedSharePartition]:
-        """Those of now, ordered by group, topic and partition."""
+        """All that are served here, in whatever state, ordered by group, topic and partition."""
         return sorted(self._hosted.values(), key=lambda each: (each.key.group_id, each.topic_partition))
 
     def start(self) -> None:
         """Follow leadership from now on."""
         self._replicas.add_leadership_listener(self.leadership_changed)
-
-    def hosted(self) -> list[HostedSharePartition]:
-        """All that are served here, in whatever state."""
-        return list(self._hosted.values())
 
     def settings_of(self, group_id: str) -> ShareGroupSettings:
         return self._parts.settings_of(group_id)
