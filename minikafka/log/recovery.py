@@ -92,7 +92,7 @@ class LogLoader:
         log_start_offset: int,
         recovery_point: int,
         clean_shutdown: bool,
-        was_compacted: bool,
+        first_dirty_offset: int | None,
         open_files: OpenFiles | None = None,
     ) -> None:
         self._directory = directory
@@ -103,7 +103,8 @@ class LogLoader:
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._clean_shutdown = clean_shutdown
-        self._was_compacted = was_compacted or "compact" in config.cleanup_policy
+        self._first_dirty_offset = first_dirty_offset
+        self._was_compacted = first_dirty_offset is not None or "compact" in config.cleanup_policy
         self._segments = LogSegments(open_files)
         self._epochs_damaged = False
         self._epochs = self._load_epochs()
@@ -325,7 +326,7 @@ class LogLoader:
         """Whether the end of a segment, which has just been checked, had not reached the disk when the power
         failed, and the next segment had. Kafka goes on behind the gap then."""
         end_offset = self._producers.map_end_offset
-        if self._was_compacted or end_offset >= following.base_offset:
+        if end_offset >= following.base_offset or self._may_be_compacted(segment, end_offset):
             return False
         _log.warning(
             "%s: it ends at offset %d, and the next segment begins at %d: what was between them had not "
@@ -335,6 +336,22 @@ class LogLoader:
             following.base_offset,
         )
         return True
+
+    def _may_be_compacted(self, segment: LogSegment, end_offset: int) -> bool:
+        """Whether batches may be missing behind those of ``segment`` because it was compacted. Segments that
+        this broker has compacted end where those did that they replace. Apache Kafka's may end before that:
+        below its cleaner's checkpoint, or, where it was killed before it wrote that, in a segment that other
+        batches are missing from, too."""
+        if not self._was_compacted:
+            return False
+        if end_offset < (self._first_dirty_offset or 0):
+            return True
+        expected = segment.base_offset
+        for batch in segment.batches():
+            if batch.base_offset != expected:
+                return True
+            expected = batch.next_offset
+        return False
 
     def _recover(self, segment: LogSegment) -> int:
         """Check one segment; returns the bytes that were cut off."""

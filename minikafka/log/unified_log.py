@@ -108,7 +108,7 @@ class UnifiedLog:
         files: Files,
         clock: Clock,
         clean_shutdown: bool,
-        was_compacted: bool = False,
+        first_dirty_offset: int | None = None,
         log_start_offset: int = 0,
         recovery_point: int = 0,
         producer_id_expiration_ms: int = 86_400_000,
@@ -120,7 +120,8 @@ class UnifiedLog:
         Args:
             log_start_offset, recovery_point: from the checkpoints.
             clean_shutdown: the files are as the last broker left them when it stopped cleanly.
-            was_compacted: so that offsets may be missing, whatever the topic's cleanup.policy is now.
+            first_dirty_offset: up to there it was compacted, so that offsets may be missing, whatever the
+                topic's cleanup.policy is now; None: it never was.
             open_files: the cache of open files that this log shares with others.
 
         Raises:
@@ -139,7 +140,7 @@ class UnifiedLog:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             clean_shutdown=clean_shutdown,
-            was_compacted=was_compacted,
+            first_dirty_offset=first_dirty_offset,
             open_files=open_files,
         ).load()
         return cls(

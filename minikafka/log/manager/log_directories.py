@@ -328,7 +328,7 @@ class LogDirectoryLoader:
         *,
         topic_id: UUID | None,
         clean_shutdown: bool,
-        was_compacted: bool = False,
+        first_dirty_offset: int | None = None,
         log_start_offset: int = 0,
         recovery_point: int = 0,
     ) -> UnifiedLog:
@@ -342,7 +342,7 @@ class LogDirectoryLoader:
             log_start_offset=Offset(log_start_offset),
             recovery_point=Offset(recovery_point),
             clean_shutdown=clean_shutdown,
-            was_compacted=was_compacted,
+            first_dirty_offset=first_dirty_offset,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             topic_id=topic_id,
             open_files=self._open_files,
@@ -412,7 +412,7 @@ class LogDirectoryLoader:
             found.topic_partition,
             topic_id=found.topic_id,
             clean_shutdown=found.was_clean,
-            was_compacted=found.first_dirty_offset is not None,
+            first_dirty_offset=found.first_dirty_offset,
             log_start_offset=found.log_start_offset,
             recovery_point=found.recovery_point,
         )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from minikafka.errors import KafkaError
 from minikafka.log.unified_log import UnifiedLog
+from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import ControlRecordType
 from tests.unit.log.log_helpers import (
     COMMITTED,
@@ -96,21 +97,38 @@ def test_nothing_survives_behind_the_first_bad_batch(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_segment_that_the_power_cut_has_emptied_ends_the_log(tmp_path: Path, is_compacted: bool) -> None:
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_segment_that_the_power_cut_has_shortened_ends_the_log(tmp_path: Path, policy: str) -> None:
     """The next one had reached the disk. Behind a gap, this replica would lead without what is committed."""
+    for left in (1, 0):  # batches of a segment
+        directory = tmp_path / f"t-{left}"
+        everything = write_log(directory)
+        segments = files_of(directory, ".log")
+        data = segments[1].read_bytes()
+        segments[1].write_bytes(data[: left and next(iterate_headers(data))[1].size])
+        log = open_log(directory, config=small_config(cleanup_policy=(policy,)))
+        end = int(segments[1].stem) + left
+        assert check(log) == everything[:end]
+        assert log.log_end_offset == end
+        assert files_of(directory, ".log") == segments[:2]
+        log.close()
+
+
+@pytest.mark.parametrize("killed_before_the_checkpoint", [False, True])
+def test_a_segment_that_kafka_has_compacted_does_not_end_the_log(
+    tmp_path: Path, killed_before_the_checkpoint: bool
+) -> None:
+    """Kafka's cleaner keeps no batch at a segment's end, unless it is the last of a round."""
     directory = tmp_path / "t-0"
     everything = write_log(directory)
-    segments = files_of(directory, ".log")
-    segments[1].write_bytes(b"")
-    log = open_log(directory, was_compacted=is_compacted)
-    first_lost = int(segments[1].stem)
-    if is_compacted:  # where records may be missing for other reasons
-        assert log.log_end_offset == len(everything)
-    else:
-        assert check(log) == everything[:first_lost]
-        assert log.log_end_offset == first_lost
-        assert files_of(directory, ".log") == segments[:2]
+    segment = files_of(directory, ".log")[1]
+    data = segment.read_bytes()
+    (_, first), (at, second), *_ = iterate_headers(data)
+    segment.write_bytes(data[at : at + second.size] if killed_before_the_checkpoint else data[: first.size])
+    checkpoint = None if killed_before_the_checkpoint else len(everything) - 1
+    config = small_config(cleanup_policy=("compact",))
+    log = open_log(directory, config=config, first_dirty_offset=checkpoint)
+    assert log.log_end_offset == len(everything)
     log.close()
 
 
