@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,8 +157,10 @@ class Nemesis:
     def _last(self, rng: random.Random) -> None:
         self._stop.wait(rng.uniform(*self._pace.fault_s))
 
-    def _victim(self, rng: random.Random) -> int:
-        return rng.choice([each for each in self._cluster.brokers if each not in self._down])
+    def _victim(self, rng: random.Random, *, of: Collection[int] | None = None) -> int:
+        """One of all brokers, or ``of`` those."""
+        brokers = self._cluster.brokers if of is None else of
+        return rng.choice([each for each in brokers if each not in self._down])
 
     def heal(self) -> None:
         """Everything runs, and reaches everything."""
@@ -225,7 +227,7 @@ class Nemesis:
 
     def clock_jumps(self, rng: random.Random) -> None:
         """A broker's wall clock is set, and set back."""
-        node_id, offset_s = self._victim(rng), rng.uniform(*CLOCK_JUMP_S)
+        node_id, offset_s = self._victim(rng, of=self._clocks), rng.uniform(*CLOCK_JUMP_S)
         self._note("clock_jumps", "broker", node_id=node_id, offset_s=offset_s)
         self._clocks[node_id].turn(offset_s)
         self._last(rng)
@@ -233,7 +235,7 @@ class Nemesis:
 
     def clock_drifts(self, rng: random.Random) -> None:
         """A broker's wall clock goes wrong, step by step, and is set right."""
-        node_id, rate = self._victim(rng), rng.choice(DRIFT_RATES)
+        node_id, rate = self._victim(rng, of=self._clocks), rng.choice(DRIFT_RATES)
         self._note("clock_drifts", "broker", node_id=node_id, rate=rate)
         for step in range(1, 1 + round(rng.uniform(*self._pace.fault_s) / DRIFT_STEP_S)):
             self._clocks[node_id].turn(step * DRIFT_STEP_S * rate)
