@@ -117,7 +117,13 @@ class World:
         for node_id in BROKERS:
             await self.simulation.start_broker(node_id, CONFIG)
         await self.client.create_topic(TOPIC, assignment=[[1, 2, 3]])
-        self.topic_id: UUID = (await self.client.metadata([TOPIC])).topics[0].topic_id
+        topic_id: UUID | None = None
+        while True:
+            topic_id = (await self.client.metadata([TOPIC])).topics[0].topic_id
+            if topic_id is not None:
+                break
+            await asyncio.sleep(0.1)  # that broker has not heard of the topic
+        self.topic_id = topic_id
         partition = {"partition": 0, "state_epoch": 0, "start_offset": 0}
         await self.ask_coordinator(ApiKey.INITIALIZE_SHARE_GROUP_STATE, partition)
 
