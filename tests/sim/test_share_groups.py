@@ -1,4 +1,4 @@
-"""Share groups under kills and power cuts of whoever leads the partition or coordinates its state (KIP-932).
+"""Share groups when brokers that lead the partition or coordinate its state fall, or lose power (KIP-932).
 
 Members fetch, and accept, release and reject what they get. What they are promised:
 - nothing is delivered to two members within a lock, while one broker leads in one epoch;
