@@ -120,8 +120,7 @@ class UnifiedLog:
         Args:
             log_start_offset, recovery_point: from the checkpoints.
             clean_shutdown: the files are as the last broker left them when it stopped cleanly.
-            first_dirty_offset: up to there it was compacted, so that offsets may be missing, whatever the
-                topic's cleanup.policy is now; None: it never was.
+            first_dirty_offset: it was compacted up to there, whatever cleanup.policy is now; None: never.
             open_files: the cache of open files that this log shares with others.
 
         Raises:
