@@ -47,4 +47,6 @@ def _row(ablation: Ablation, result: Result | None) -> tuple[str, ...]:
         tried = (result.scenario.rpartition("/")[2],) if result.is_found else ablation.scenarios
         what = what_was_broken(result) if result.is_found else "nothing yet"
         seeds = f"not in {result.seeds}" if result.is_of_a_story else str(result.seeds)
+        if not ablation.scenarios:  # only stories look for it
+            seeds = ""
     return code(ablation.name), text(ablation.story), ", ".join(map(code, tried)), seeds, text(what)

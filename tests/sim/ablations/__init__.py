@@ -8,9 +8,9 @@ for:
     Stories: tests/scenarios/test_isr.py::test_r11_a_broker_that_came_back_empty
 
 (stories are tests that tell one precise course of events, for what dice bring about too seldom; they are
-played when no seed has failed), then a unified diff against the repository's root, in as few lines as show
-the defect. ``git apply`` takes it or the run fails: a patch that no longer fits the code is mended, not
-skipped.
+played when no seed has failed; a patch needs one of the two), then a unified diff against the repository's
+root, in as few lines as show the defect. ``git apply`` takes it or the run fails: a patch
+that no longer fits the code is mended, not skipped.
 
 ``python -m tests.sim.ablations`` tries them, each in a copy of the package (``__main__``, ``trial``), and
 keeps what became of them (``results``).
@@ -63,8 +63,10 @@ def load(name: str) -> Ablation:
     told = {name: text for name, _, text in (field.partition(": ") for field in fields)}
     scenarios, stories = (_listed(told.pop(field, "")) for field in ("Scenarios", "Stories"))
     unknown = sorted({*told, *(set(scenarios) - set(SCENARIOS))})
-    if not scenarios or unknown:
-        raise PatchError(f"{path}: Scenarios must be some of {', '.join(SCENARIOS)}; also found: {unknown}")
+    if not (scenarios or stories) or unknown:
+        raise PatchError(
+            f"{path}: there must be stories, or Scenarios of {', '.join(SCENARIOS)}; also found: {unknown}"
+        )
     files = [line.removeprefix("+++ b/").strip() for line in patch.splitlines() if line.startswith("+++ b/")]
     return Ablation(name, story, scenarios, stories, tuple(files))
 
