@@ -225,7 +225,7 @@ def failure_of(plan: Plan) -> str:
     try:
         play(plan)
     except Exception as error:  # noqa: BLE001 - that is the question
-        named = re.search(r"\bI\d+\b", str(error))
+        named = re.search(r"\b[IS]\d+\b", str(error))
         return named.group() if named else type(error).__name__
     finally:
         logging.disable(was_disabled)

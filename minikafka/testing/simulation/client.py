@@ -39,7 +39,7 @@ TRANSACTIONAL_PRODUCE_VERSION = FETCH_VERSION = 12
 OFFSETS_VERSION, TRANSACTIONAL_OFFSETS_VERSION = 9, 5
 """Likewise, of OffsetCommit and OffsetFetch, and of TxnOffsetCommit."""
 FETCH_BYTES_MAX = 1 << 20
-OF_GROUPS, OF_TRANSACTIONS = 0, 1
+OF_GROUPS, OF_TRANSACTIONS, OF_SHARES = 0, 1, 2
 """Coordinators, ``FindCoordinatorRequest.CoordinatorType``."""
 
 PASSING = frozenset(

@@ -29,7 +29,7 @@ ROOT: Final = HERE.parents[2]
 COPIED: Final = ("minikafka", "tests/scenarios", "tests/sim", "tests/support", "tests/unit", "pyproject.toml")
 """What a run of a scenario needs, and of a story."""
 
-SCENARIOS: Final = ("faults", "reassignments", "transactions", "swarm")
+SCENARIOS: Final = ("faults", "reassignments", "transactions", "shares", "swarm")
 """Of ``minikafka.testing.simulation.scenarios.catalogue``."""
 
 

@@ -69,7 +69,7 @@ def what_was_broken(result: Result) -> str:
     seen = re.search(r"clients saw: \d+ operations: ([^|]*)", result.error)
     if seen is not None:
         return ", ".join(sorted({*re.findall(r"× ([a-z ]*[a-z])", seen.group(1))} - PERMITTED))
-    invariant = re.search(r"\bI\d+\b", result.error)
+    invariant = re.search(r"\b[IS]\d+\b", result.error)
     if invariant is not None:
         return invariant.group()
     error = result.error.partition(":")[0].rpartition(".")[2]

@@ -67,10 +67,10 @@ def password(number: int) -> str:
     return f"password-{number}"
 
 
-async def _alter_config(
+async def alter_config(
     client: SimulatedClient, address: Address, kind: int, name: str, entries: Sequence[tuple[str, str | None]]
 ) -> int:
-    """None removes."""
+    """IncrementalAlterConfigs of one resource, which returns its error code; None removes."""
     configs = [
         {"name": key, "config_operation": DELETE if value is None else SET, "value": value}
         for key, value in entries
@@ -83,17 +83,17 @@ async def _alter_config(
 
 async def _set_min_insync(client: SimulatedClient, address: Address, action: Action) -> int:
     entry = ("min.insync.replicas", str(action.number))
-    return await _alter_config(client, address, TOPIC_RESOURCE, action.topic, [entry])
+    return await alter_config(client, address, TOPIC_RESOURCE, action.topic, [entry])
 
 
 async def _set_retention(client: SimulatedClient, address: Address, action: Action) -> int:
     entry = ("retention.ms", str(action.number) if action.number else None)
-    return await _alter_config(client, address, TOPIC_RESOURCE, action.topic, [entry])
+    return await alter_config(client, address, TOPIC_RESOURCE, action.topic, [entry])
 
 
 async def _set_cleanup_policy(client: SimulatedClient, address: Address, action: Action) -> int:
     entry = ("cleanup.policy", CLEANUP_POLICIES[action.number])
-    return await _alter_config(client, address, TOPIC_RESOURCE, action.topic, [entry])
+    return await alter_config(client, address, TOPIC_RESOURCE, action.topic, [entry])
 
 
 async def _set_throttle(client: SimulatedClient, address: Address, action: Action) -> int:
@@ -101,11 +101,11 @@ async def _set_throttle(client: SimulatedClient, address: Address, action: Actio
     rate = str(action.number) if action.number else None
     sides = ("leader", "follower")
     brokers = [(f"{side}.replication.throttled.rate", rate) for side in sides]
-    code = await _alter_config(client, address, BROKER_RESOURCE, "", brokers)
+    code = await alter_config(client, address, BROKER_RESOURCE, "", brokers)
     if code:
         return code
     replicas = [(f"{side}.replication.throttled.replicas", None if rate is None else "*") for side in sides]
-    return await _alter_config(client, address, TOPIC_RESOURCE, action.topic, replicas)
+    return await alter_config(client, address, TOPIC_RESOURCE, action.topic, replicas)
 
 
 async def _set_quota(client: SimulatedClient, address: Address, action: Action) -> int:

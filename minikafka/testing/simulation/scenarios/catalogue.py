@@ -4,6 +4,7 @@
 ``reassignments``  four brokers; an administrator moves the partitions meanwhile
 ``transactions``   three brokers, two transactional producers that write to both partitions, and a
                    read_committed consumer
+``shares``         four brokers, whose partition a share group reads, and an administrator who moves it
 ``swarm``          each seed draws its own cluster, clients, administrator and kinds of faults (``swarm``)
 """
 
@@ -27,6 +28,7 @@ from minikafka.testing.simulation.scenarios.administrator import (
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, ClusterRun
 from minikafka.testing.simulation.scenarios.faults import FETCH_BYTES, carry_out, draw_steps
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Consumer, Plan, Producer
+from minikafka.testing.simulation.scenarios.share_group import ShareRun, draw_shares
 from minikafka.testing.simulation.scenarios.swarm import TIMEOUTS_MS, SwarmRun, draw_swarm
 from minikafka.testing.simulation.scenarios.transactions import CONFIG as TRANSACTIONS_CONFIG
 from minikafka.testing.simulation.scenarios.transactions import TransactionRun, draw_transactor
@@ -117,6 +119,7 @@ SCENARIOS: dict[str, Scenario] = {
     "faults": Scenario(_draw_faults, ClusterRun),
     "reassignments": Scenario(_draw_reassignments, ReassignmentRun),
     "transactions": Scenario(_draw_transactions, TransactionRun),
+    "shares": Scenario(draw_shares, ShareRun),
     "swarm": Scenario(draw_swarm, SwarmRun),
 }
 

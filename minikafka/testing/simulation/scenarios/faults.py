@@ -33,7 +33,11 @@ from minikafka.coordination.store import NoNodeError
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.batch import iterate_headers
-from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from minikafka.server.cluster.topic_validation import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.disk import DirectoryNode, FileNode, failing
 from minikafka.testing.simulation.ensemble import LATE_EXPIRY_MS
@@ -219,8 +223,11 @@ _LED_BY = {
     Role.LEADER: TOPIC,
     Role.TRANSACTION_COORDINATOR: TRANSACTION_STATE_TOPIC,
     Role.GROUP_COORDINATOR: GROUP_METADATA_TOPIC,
+    Role.SHARE_COORDINATOR: SHARE_GROUP_STATE_TOPIC,
 }
 """A follower fetches the first record of an epoch some milliseconds after the election."""
+
+_DRAWN_ROLES = tuple(role for role in Role if role is not Role.SHARE_COORDINATOR)
 
 OTHER_CONFIG: dict[str, tuple[Property, ...]] = {
     "log.roll.ms": (1_000, 20_000),
@@ -272,7 +279,7 @@ def overlapping(rng: random.Random, faults: Sequence[Fault]) -> list[Fault]:
 def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, victim: int) -> Fault:
     """One fault of ``kind``. Links need a second broker."""
     other = amount = 0
-    aim = rng.choice(tuple(Role)) if kind not in _UNAIMED and rng.random() < AIMED_SHARE else None
+    aim = rng.choice(_DRAWN_ROLES) if kind not in _UNAIMED and rng.random() < AIMED_SHARE else None
     order: tuple[int, ...] = ()
     config: dict[str, Property] = {}
     least_ms, most_ms = CUT_MS if kind is FaultKind.CUT_FROM_BROKERS else FAULT_MS

@@ -70,6 +70,8 @@ class Role(StrEnum):
     LEADER = "leader"
     TRANSACTION_COORDINATOR = "transaction-coordinator"
     GROUP_COORDINATOR = "group-coordinator"
+    SHARE_COORDINATOR = "share-coordinator"
+    """Only where a group shares."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -236,6 +238,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     transactors: tuple[Transactor, ...] = ()
     consumers: tuple[Consumer, ...] = ()
     members: tuple[Member, ...] = ()
+    share_members: int = 0
+    """Of the share group that reads ``TOPIC``."""
     keys: int = 0
     """Of the producer to ``COMPACTED``; 0: there is none."""
     log_dirs: int = 1
