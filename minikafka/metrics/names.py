@@ -906,6 +906,18 @@ ACQUISITION_LOCK_TIMEOUTS = mbean_counter(
     "AcquisitionLockTimeout",
     "Records whose lock was over before they were acknowledged; Kafka's is by share partition.",
 )
+_dead_letters = partial(mbean_counter, "kafka.server:ShareGroupMetrics")
+DEAD_LETTERS = _dead_letters(
+    "DeadLetterQueueRecordCount", "Records that are in dead letter queues of share groups.", "group"
+)
+DEAD_LETTER_REQUESTS = _dead_letters(
+    "DeadLetterQueueTotalProduceRequests", "Produce requests for dead letter queues.", "group"
+)
+DEAD_LETTER_FAILURES = _dead_letters(
+    "DeadLetterQueueFailedProduceRequests",
+    "Of those, what failed for good: its records are archived and not in the queue.",
+    "group",
+)
 SHARE_PARTITIONS = gauge(
     "minikafka_share_partitions", "Partitions that this broker leads and share groups consume, each by group."
 )
@@ -926,6 +938,9 @@ SHARE_GROUPS = (
     SHARE_SESSION_EVICTIONS,
     RECORD_ACKNOWLEDGEMENTS,
     ACQUISITION_LOCK_TIMEOUTS,
+    DEAD_LETTERS,
+    DEAD_LETTER_REQUESTS,
+    DEAD_LETTER_FAILURES,
     SHARE_PARTITIONS,
     SHARE_STATE_WRITES,
     SHARE_STATE_PARTITIONS,

@@ -691,6 +691,13 @@ def share_groups(services: Services) -> Iterator[Sample]:
     for kind in _ACKNOWLEDGE_TYPES:
         yield Sample(names.RECORD_ACKNOWLEDGEMENTS, manager.counts.acknowledged[kind], (kind.name.title(),))
     yield Sample(names.ACQUISITION_LOCK_TIMEOUTS, manager.counts.lock_timeouts)
+    for series, by_group in (
+        (names.DEAD_LETTERS, manager.counts.dead_letters),
+        (names.DEAD_LETTER_REQUESTS, manager.counts.dead_letter_requests),
+        (names.DEAD_LETTER_FAILURES, manager.counts.dead_letter_failures),
+    ):
+        for group_id, count in by_group.items():
+            yield Sample(series, count, (group_id,))
     yield Sample(names.SHARE_PARTITIONS, len(manager))
     yield Sample(names.SHARE_STATE_WRITES, coordinator.writes)
     hosted = coordinator.hosted_shards()

@@ -10,9 +10,11 @@ import pytest
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import ErrorCode
 from minikafka.log.segment.fetch_data import FetchIsolation
+from minikafka.metrics import names
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
+from minikafka.server.http.metrics import share_groups
 from minikafka.server.runtime.features import DEFAULT_LEVELS, SHARE_VERSION
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.running import eventually, topics_of
@@ -55,6 +57,11 @@ def of(records: list[Record], header: str) -> list[str]:
     return [(dict(record.headers)[f"__dlq.errors.{header}"] or b"").decode() for record in records]
 
 
+def counted(found: Shared, series: object) -> dict[tuple[str, ...], float]:
+    samples = [sample for sample in share_groups(found.broker.services) if sample is not None]
+    return {sample.labels: sample.value for sample in samples if sample.series is series}
+
+
 async def moved_to(found: Shared, start_offset: int) -> None:
     async def is_moved() -> bool:
         return await found.start_offset() == start_offset
@@ -83,7 +90,9 @@ async def test_what_is_rejected_is_in_the_queue_with_where_it_comes_from(tmp_pat
         assert of(records, "offset") == ["0", "1", "9"]
         described = broker.broker.services.configs.topic_config(QUEUE)
         assert described.errors_deadletterqueue_group_enable
-        assert broker.broker.services.share_partitions.counts.dead_letters["g"] == 3
+        assert counted(broker, names.DEAD_LETTERS) == {("g",): 3}
+        assert counted(broker, names.DEAD_LETTER_REQUESTS)[("g",)] >= 1
+        assert counted(broker, names.DEAD_LETTER_FAILURES) == {}
 
 
 async def test_what_is_delivered_too_often_is_in_the_queue(tmp_path: Path) -> None:
@@ -177,3 +186,24 @@ async def test_a_cluster_at_level_1_of_share_version_has_no_queues(tmp_path: Pat
         assert await member.acknowledge((0, 1, REJECT)) is ErrorCode.NONE
         assert await member.gets(max_wait_ms=0) == []
         assert broker.broker.services.metadata.topic(QUEUE) is None
+
+
+async def test_what_a_queue_refuses_is_counted_and_archived(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shared(tmp_path) as broker:
+        await topics_of(broker.broker).create_topic(
+            QUEUE,
+            partitions=1,
+            configs={"errors.deadletterqueue.group.enable": "true", "cleanup.policy": "compact"},
+        )
+        await use_queue(broker)
+        member = await broker.member("a")
+        broker.produce(2)
+        await member.gets()
+        with caplog.at_level(logging.ERROR):
+            assert await member.acknowledge((0, 1, REJECT)) is ErrorCode.NONE
+            await moved_to(broker, 2)
+        assert "they are archived without" in caplog.text
+        assert queued(broker) == []
+        assert counted(broker, names.DEAD_LETTER_FAILURES) == {("g",): 1}
