@@ -696,6 +696,24 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     group_share_max_share_sessions: Annotated[
         int, prop(INT, MEDIUM, "The most sessions of share consumers that the broker keeps.", ge=1)
     ] = 2_000
+    errors_deadletterqueue_auto_create_topics_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether the dead letter queue of a share group is created when its topic does not exist.",
+            update=CLUSTER_WIDE,
+        ),
+    ] = False
+    errors_deadletterqueue_topic_name_prefix: Annotated[
+        str,
+        prop(
+            STRING,
+            MEDIUM,
+            "What the names of topics begin with that are dead letter queues; empty for any name.",
+            update=CLUSTER_WIDE,
+        ),
+    ] = "dlq."
     # Streams groups (KIP-1071).
     group_streams_session_timeout_ms: Annotated[
         int,

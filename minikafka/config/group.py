@@ -106,6 +106,23 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     share_renew_acknowledge_enable: Annotated[
         bool, prop(BOOLEAN, MEDIUM, "Whether a member may renew its lock of a record that it was given.")
     ] = True
+    errors_deadletterqueue_topic_name: Annotated[
+        str,
+        prop(
+            STRING,
+            MEDIUM,
+            "The dead letter queue of a share group: the topic that gets what is rejected, or was delivered "
+            "as often as the group allows; empty for none.",
+        ),
+    ] = ""
+    errors_deadletterqueue_copy_record_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether the dead letter queue gets keys and values of records, or only where they are.",
+        ),
+    ] = False
     streams_session_timeout_ms: Annotated[
         int,
         prop(INT, MEDIUM, "How long a member may be silent before it is removed from a streams group.", ge=1),
@@ -158,6 +175,8 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
 GROUP_CONFIG_KEYS = config_keys(GroupConfig)
 """Every property of a group by its name."""
 
+
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 _BOUNDED = (
     "consumer.heartbeat.interval.ms",
@@ -297,6 +316,8 @@ def _parsed(overrides: Mapping[str, str]) -> dict[str, Any]:
             raise ConfigError(f"Unknown group config name: {name}")
         values[key.attribute] = parse_value(key, text)
     auto_offset_reset(values.get("share_auto_offset_reset", "latest"))
+    if values.get(DEAD_LETTER_TOPIC.replace(".", "_"), "").startswith("__"):
+        raise ConfigError(f"{DEAD_LETTER_TOPIC}: DLQ topic name must not start with '__'")
     return values
 
 

@@ -173,10 +173,6 @@ TREATMENTS: Final = (
         ("config.providers",),
     ),
     Treatment(
-        "There are no dead letter queues yet.",
-        ("errors.deadletterqueue.",),
-    ),
-    Treatment(
         _TIERED,
         ("follower.fetch.last.tiered.offset.enable", "log.remote.", "remote."),
     ),

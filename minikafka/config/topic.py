@@ -178,6 +178,10 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
             synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
         ),
     ] = DAY_MS
+    errors_deadletterqueue_group_enable: Annotated[
+        bool,
+        prop(BOOLEAN, MEDIUM, "Whether share groups may use the topic as their dead letter queue."),
+    ] = False
     file_delete_delay_ms: Annotated[
         int,
         prop(

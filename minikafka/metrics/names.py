@@ -920,6 +920,18 @@ IN_FLIGHT_BATCHES = mbean_gauge(
     "Of those: runs of records with the same history. Kafka counts batches.",
     *SHARE_PARTITION_LABELS,
 )
+_dead_letters = partial(mbean_counter, "kafka.server:ShareGroupMetrics")
+DEAD_LETTERS = _dead_letters(
+    "DeadLetterQueueRecordCount", "Records that are in dead letter queues of share groups.", "group"
+)
+DEAD_LETTER_REQUESTS = _dead_letters(
+    "DeadLetterQueueTotalProduceRequests", "Produce requests for dead letter queues.", "group"
+)
+DEAD_LETTER_FAILURES = _dead_letters(
+    "DeadLetterQueueFailedProduceRequests",
+    "Of those, what failed for good: its records are archived and not in the queue.",
+    "group",
+)
 SHARE_PARTITIONS = gauge(
     "minikafka_share_partitions", "Partitions that this broker leads and share groups consume, each by group."
 )
@@ -942,6 +954,9 @@ SHARE_GROUPS = (
     ACQUISITION_LOCK_TIMEOUTS,
     IN_FLIGHT_RECORDS,
     IN_FLIGHT_BATCHES,
+    DEAD_LETTERS,
+    DEAD_LETTER_REQUESTS,
+    DEAD_LETTER_FAILURES,
     SHARE_PARTITIONS,
     SHARE_STATE_WRITES,
     SHARE_STATE_PARTITIONS,

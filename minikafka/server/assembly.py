@@ -50,6 +50,7 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
+from minikafka.server.share.dead_letter_queue import DeadLetterQueues
 from minikafka.server.share.hosted_share_partition import ShareCounts, ShareParts
 from minikafka.server.share.manager import SharePartitionManager
 from minikafka.server.topics.internal_topics import InternalTopics
@@ -197,7 +198,7 @@ def make_services(
         transaction_verification=coordinators.verification,
         shares=coordinators.shares,
         share_persister=coordinators.share_persister,
-        share_partitions=_share_partitions(configs, coordinators, replicas, timer, log_io, supervisor),
+        share_partitions=_share_partitions(configs, features, coordinators, parts),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         features=features,
@@ -237,23 +238,31 @@ def _coordinators(
 
 
 def _share_partitions(
-    configs: ConfigService,
-    coordinators: Coordinators,
-    replicas: ReplicaManager,
-    timer: LoopTimer,
-    log_io: LogIo,
-    supervisor: Supervisor,
+    configs: ConfigService, features: FinalizedFeatures, coordinators: Coordinators, parts: CoordinatorParts
 ) -> SharePartitionManager:
-    parts = ShareParts(
-        replicas,
-        coordinators.share_persister,
-        timer,
-        log_io,
-        supervisor,
-        configs.share_group_settings,
-        ShareCounts(),
+    counts = ShareCounts()
+    dead_letters = DeadLetterQueues(
+        configs=configs,
+        features=features,
+        topics=parts.topics,
+        replicas=parts.replicas,
+        log_io=parts.log_io,
+        connect=parts.connect,
+        counts=counts,
     )
-    return SharePartitionManager(parts, sessions_max=configs.broker_config.group_share_max_share_sessions)
+    share_parts = ShareParts(
+        parts.replicas,
+        coordinators.share_persister,
+        parts.timer,
+        parts.log_io,
+        parts.supervisor,
+        configs.share_group_settings,
+        counts,
+        dead_letters,
+    )
+    return SharePartitionManager(
+        share_parts, sessions_max=configs.broker_config.group_share_max_share_sessions
+    )
 
 
 def _secured(connect: Connect, configs: ConfigService, transport: TransportSecurity | None) -> Connect:

@@ -507,6 +507,7 @@ class Broker:
             await self._services.replica_manager.close()
             await self._services.transaction_verification.close()
             await self._services.share_persister.close()
+            await self._services.share_partitions.close()
             self._services.scheduler.close()
             if self._services.authentication is not None:
                 self._services.authentication.close()

@@ -6,7 +6,9 @@ flight, each in one of these states:
 
     AVAILABLE --acquire (delivery count + 1)------------------> ACQUIRED
     ACQUIRED  --accept----------------------------------------> ACKNOWLEDGED
-    ACQUIRED  --reject, gap, or as below at the limit---------> ARCHIVED
+    ACQUIRED  --reject, or as below at the limit--------------> ARCHIVING, ARCHIVED
+    ACQUIRED  --gap-------------------------------------------> ARCHIVED
+    ARCHIVING --in the dead letter queue, or not possible-----> ARCHIVED
     ACQUIRED  --release, lock over----------------------------> AVAILABLE
     ACQUIRED  --session over (delivery count - 1)-------------> AVAILABLE
     AVAILABLE --log start moved, aborted, compacted-----------> ARCHIVED
@@ -15,15 +17,21 @@ An acknowledgement is a ``Transition``: a value that says what is to be persiste
 records are neither acquired nor acknowledged again; when it could not be persisted they are what they were.
 A lock that is over, and a session, take effect at once: what is persisted of them is a delivery count.
 
+A group with a dead letter queue (KIP-1191) has records in ARCHIVING between the two: that is persisted first,
+then they are written to the queue, then ARCHIVED is persisted. The next leader finds what is in ARCHIVING,
+and writes it to the queue once more: each record is there at least once. ``complete`` names what is to be
+written, ``archive`` is told when that is done.
+
 Where Kafka has batches with states of offsets in them, here are ``runs``: consecutive records with the same
 history. Invariants:
 - the runs follow each other without a gap from ``start_offset`` to ``next_offset``;
 - a run with ``before`` belongs to exactly one transition that is not complete;
-- the first run, if there is one, is not terminal, or is waiting for its transition.
+- the first run, if there is one, is not terminal, or is waiting for its transition;
+- a run in ARCHIVING is never split or joined, so that it stays the one that ``complete`` has named.
 
 Where it differs from Kafka: offsets that are not in the log any more (compacted), control batches, and
 aborted transactions under read_committed are archived as soon as a fetch shows them; consumers need not
-acknowledge such gaps between batches. There is no dead letter queue.
+acknowledge such gaps between batches.
 
 What was delivered often may have one record in it that no member can process. So records that were delivered
 half of ``delivery_count_limit`` times are given out in ever smaller parts of the batch they were first
@@ -36,7 +44,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 from minikafka.coordinator.share.messages import StateBatch
@@ -49,10 +57,19 @@ class RecordState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """No member gets it any more, and it is not known to be in the dead letter queue."""
     ARCHIVED = 4
 
 
 TERMINAL: Final = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class DeadLetterCause(Enum):
+    """Why a record is given up, as it says in the dead letter queue (Kafka: ``ShareGroupDLQManager``)."""
+
+    REJECTED = "Offset rejected by client."
+    DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
 
 
 class AcknowledgeType(IntEnum):
@@ -91,6 +108,7 @@ class ShareLimits(NamedTuple):
     record_locks_max: int
     """Records in flight beyond which none is read from the log that was not read before."""
     lock_duration_ms: int
+    has_dead_letter_queue: bool = False
 
 
 class FetchedBatch(NamedTuple):
@@ -153,6 +171,7 @@ class Run:
     __slots__ = (
         "batch_count",
         "before",
+        "cause",
         "delivery_count",
         "first",
         "last",
@@ -179,6 +198,8 @@ class Run:
         self.before: _Before | None = None
         self.batch_count = last - first + 1
         """Records that were first delivered together with these."""
+        self.cause: DeadLetterCause | None = None
+        """In ARCHIVING."""
 
     def __repr__(self) -> str:
         held = "" if self.member_id is None else f" by {self.member_id} until {self.lock_until_ms}"
@@ -203,7 +224,7 @@ class Run:
         """Whether both may be one run, of which this is the second."""
         return (
             self.state is other.state
-            and self.state is not RecordState.ACQUIRED
+            and self.state not in (RecordState.ACQUIRED, RecordState.ARCHIVING)
             and self.before is None
             and other.before is None
             and (self.delivery_count == other.delivery_count or self.state in TERMINAL)
@@ -259,7 +280,7 @@ class SharePartition:
                     ErrorCode.UNKNOWN_SERVER_ERROR,
                     f"the persisted state is not in order: {batch} behind offset {self.next_offset}",
                 )
-            if batch.delivery_state not in (RecordState.AVAILABLE, *TERMINAL):
+            if batch.delivery_state not in (RecordState.AVAILABLE, RecordState.ARCHIVING, *TERMINAL):
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the persisted state has {batch}")
             if batch.first_offset > self.next_offset:
                 self._append(batch.first_offset - 1, RecordState.AVAILABLE, 0)
@@ -394,9 +415,10 @@ class SharePartition:
             for run in self.runs[at:end]:
                 if kind is AcknowledgeType.RENEW:
                     run.lock_until_ms = self._lock_until(now_ms)
-                else:
-                    self._end_lock(run, _OUTCOMES[kind], is_certain=False)
-                    transition.add(run)
+                    continue
+                cause = DeadLetterCause.REJECTED if kind is AcknowledgeType.REJECT else None
+                self._end_lock(run, _OUTCOMES[kind], cause, is_certain=False)
+                transition.add(run)
         return transition
 
     def _check_holds(self, member_id: str, first: int, last: int) -> None:
@@ -413,25 +435,55 @@ class SharePartition:
             if run.member_id != member_id:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of batch record")
 
-    def _end_lock(self, run: Run, state: RecordState, *, is_certain: bool) -> None:
+    def _end_lock(
+        self, run: Run, state: RecordState, cause: DeadLetterCause | None = None, *, is_certain: bool
+    ) -> None:
+        """``cause``: why the run is given up, when it is not because of the limit."""
         if not is_certain:
             run.before = _Before(run.state, run.member_id, run.lock_until_ms)
         if state is RecordState.AVAILABLE and run.delivery_count >= self.limits.delivery_count_limit:
-            state = RecordState.ARCHIVED
+            state, cause = RecordState.ARCHIVED, DeadLetterCause.DELIVERED_TOO_OFTEN
+        if cause is not None and self.limits.has_dead_letter_queue:
+            state, run.cause = RecordState.ARCHIVING, cause
         run.state, run.member_id, run.lock_until_ms = state, None, 0
         self._may_have_free = True
 
-    def complete(self, transition: Transition, *, is_persisted: bool) -> None:
-        """What ``transition`` says is persisted, or is not, as far as is known."""
+    def complete(self, transition: Transition, *, is_persisted: bool) -> list[Run]:
+        """What ``transition`` says is persisted, or is not, as far as is known. Returns what is for the dead
+        letter queue now; then ``archive``."""
+        dead = []
         for run in transition.runs:
             if run.before is not None:
                 if not is_persisted:
                     run.state, run.member_id, run.lock_until_ms = run.before
+                    run.cause = None
                 run.before = None
-            if self.start_offset <= run.first < self.next_offset:
+            if run.state is RecordState.ARCHIVING:
+                dead.append(run)
+            elif self.start_offset <= run.first < self.next_offset:
                 self._join(self._index(run.first))
         self._may_have_free = True
         self._advance_start()
+        return dead
+
+    def resume_archiving(self) -> list[Run]:
+        """What was for the dead letter queue when the share partition was written last; then ``archive``."""
+        dead = [run for run in self.runs if run.state is RecordState.ARCHIVING]
+        for run in dead:  # not persisted; Kafka concludes it in the same way (``maybeResumeDlqArchiving``)
+            is_at_limit = run.delivery_count >= self.limits.delivery_count_limit
+            run.cause = DeadLetterCause.DELIVERED_TOO_OFTEN if is_at_limit else DeadLetterCause.REJECTED
+        return dead
+
+    def archive(self, dead: Iterable[Run]) -> Transition:
+        """They are in the dead letter queue, or cannot be written to it: it is over with them, at once."""
+        transition = Transition()
+        for run in dead:
+            if run.state is RecordState.ARCHIVING and run.last >= self.start_offset:
+                run.state, run.cause = RecordState.ARCHIVED, None
+                transition.add(run)
+        self._join_all()
+        self._advance_start()
+        return transition
 
     def release(self, member_id: str) -> bool:
         """The member's session is over: what it holds was not delivered, and is available at once. What is
@@ -540,6 +592,8 @@ class SharePartition:
         for run in self.runs:
             if run.first != at or run.last < run.first:
                 raise InvariantError(f"{run} does not begin at {at}: {self.runs}")
+            if run.cause is not None and run.state is not RecordState.ARCHIVING:
+                raise InvariantError(f"{run} is not archiving, and has a cause: {run.cause}")
             if (run.state is RecordState.ACQUIRED) != (run.member_id is not None):
                 raise InvariantError(f"{run} is held by {run.member_id}")
             at = run.last + 1

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import AcknowledgeType, ShareConsumer
 
 from tests.chaos.programs import kgo
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent, java
 from tests.integration.support.process import BrokerProcess
-from tests.integration.support.sharing import ShareGroup, configure_group
+from tests.integration.support.sharing import ShareGroup, configure_group, configure_topic
 
 pytestmark = pytest.mark.reference("4.4.0")
 PROPERTIES = {
@@ -132,3 +133,59 @@ def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: Sta
     members.close()
     members.check()
     assert {each.value for each in members.deliveries} == values
+
+
+def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_killed_before(
+    broker: BrokerProcess,
+) -> None:
+    """The queue cannot be written until the broker was killed: what was rejected is written after that."""
+    topic, group, queue = "orders", "workers", "dlq.orders"
+    confluent.make_topic(broker.bootstrap, topic)
+    config = {"errors.deadletterqueue.group.enable": "true", "min.insync.replicas": "2"}
+    confluent.make_topic(broker.bootstrap, queue, config=config)
+    configure_group(
+        broker.bootstrap,
+        group,
+        share_auto_offset_reset="earliest",
+        errors_deadletterqueue_topic_name=queue,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    write(broker.bootstrap, topic, [b"good-0", b"bad-1", b"good-2"])
+    member = {"bootstrap.servers": broker.bootstrap, "group.id": group}
+    consumer = ShareConsumer(member | {"share.acknowledgement.mode": "explicit"})
+    consumer.subscribe([topic])
+    seen: set[bytes] = set()
+
+    def has_seen_all() -> bool:
+        for message in consumer.poll(0.5):
+            value = message.value()
+            assert message.error() is None and isinstance(value, bytes)
+            kind = AcknowledgeType.REJECT if value.startswith(b"bad") else AcknowledgeType.ACCEPT
+            consumer.acknowledge(message, kind)
+            seen.add(value)
+        return len(seen) == 3
+
+    confluent.wait_until(has_seen_all, "the member has all three records")
+    outcomes = consumer.commit_sync(30.0)
+    assert outcomes and not any(outcomes.values())
+    broker.kill()
+    broker.start()
+    assert confluent.latest(broker.bootstrap, queue) == 0
+    configure_topic(broker.bootstrap, queue, min_insync_replicas="1")
+
+    def is_queued() -> bool:
+        assert not [message.value() for message in consumer.poll(0.5) if message.error() is None]
+        return confluent.latest(broker.bootstrap, queue) > 0
+
+    confluent.wait_until(is_queued, "the rejected record is in the queue")
+    consumer.close()
+    (letter,) = confluent.read(broker.bootstrap, queue, 1)
+    assert letter.value == b"bad-1"
+    assert letter.headers == (
+        ("__dlq.errors.topic", topic.encode()),
+        ("__dlq.errors.partition", b"0"),
+        ("__dlq.errors.offset", b"1"),
+        ("__dlq.errors.group", group.encode()),
+        ("__dlq.errors.delivery.count", b"1"),
+        ("__dlq.errors.message", b"Offset rejected by client."),
+    )

@@ -46,6 +46,10 @@ class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The duration of ``by_duration``."""
     is_read_committed: bool = False
     renew_acknowledge_enable: bool = True
+    dead_letter_topic: str = ""
+    """Empty for none (KIP-1191)."""
+    dead_letters_have_records: bool = False
+    """Whether keys and values are copied there."""
 
     @classmethod
     def of(cls, config: GroupConfig) -> Self:
@@ -63,6 +67,8 @@ class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             auto_offset_reset_ms=duration_ms,
             is_read_committed=config.share_isolation_level == "read_committed",
             renew_acknowledge_enable=config.share_renew_acknowledge_enable,
+            dead_letter_topic=config.errors_deadletterqueue_topic_name,
+            dead_letters_have_records=config.errors_deadletterqueue_copy_record_enable,
         )
 
 

@@ -692,6 +692,13 @@ def share_groups(services: Services) -> Iterator[Sample | None]:
     for kind in _ACKNOWLEDGE_TYPES:
         yield Sample(names.RECORD_ACKNOWLEDGEMENTS, manager.counts.acknowledged[kind], (kind.name.title(),))
     yield from _in_flight(manager)
+    for series, by_group in (
+        (names.DEAD_LETTERS, manager.counts.dead_letters),
+        (names.DEAD_LETTER_REQUESTS, manager.counts.dead_letter_requests),
+        (names.DEAD_LETTER_FAILURES, manager.counts.dead_letter_failures),
+    ):
+        for group_id, count in by_group.items():
+            yield Sample(series, count, (group_id,))
     yield Sample(names.SHARE_PARTITIONS, len(manager))
     yield Sample(names.SHARE_STATE_WRITES, coordinator.writes)
     hosted = coordinator.hosted_shards()

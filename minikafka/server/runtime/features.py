@@ -4,8 +4,7 @@ Kafka: ``BrokerFeatures``, ``Feature``, ``TransactionVersion``, ``GroupVersion``
 ``EligibleLeaderReplicasVersion``, ``FinalizedFeatures``; KIP-584, KIP-1022. A broker supports each feature in
 a range of levels, and the cluster has agreed on one of them (its finalized level). UpdateFeatures moves it
 (``server.apis.cluster``), ``server.cluster.finalized_features`` keeps it in the store and hears of changes,
-and ApiVersions tells clients. A new cluster has the levels of a new cluster of Kafka 4.4, but
-``share.version`` 1: level 2 has dead letter queues (KIP-1191), which are not here.
+and ApiVersions tells clients. A new cluster has the levels of a new cluster of Kafka 4.4.
 
 | feature | levels | what they bring |
 |---|---|---|
@@ -13,7 +12,7 @@ and ApiVersions tells clients. A new cluster has the levels of a new cluster of 
 | ``group.version`` | 0 to 1 | 1: the consumer protocol of groups (KIP-848) |
 | ``kraft.version`` | 1 | nothing here: Kafka's tools take the levels of a release as a whole |
 | ``metadata.version`` | 33 | nothing here: that of 4.4, by which Kafka's tools know the release |
-| ``share.version`` | 0 to 1 | 1: share groups (KIP-932) |
+| ``share.version`` | 0 to 2 | 1: share groups (KIP-932); 2: their dead letter queues (KIP-1191) |
 | ``streams.version`` | 0 to 1 | 1: streams groups (KIP-1071) |
 | ``transaction.version`` | 0 to 2 | 1: records of newer format; 2: the second protocol (KIP-890) |
 
@@ -43,6 +42,9 @@ KRAFT_VERSION: Final = "kraft.version"
 SHARE_VERSION: Final = "share.version"
 STREAMS_VERSION: Final = "streams.version"
 
+DEAD_LETTER_QUEUES: Final = 2
+"""The level of ``share.version`` from which on share groups have them (``supportsShareGroupDLQ``)."""
+
 NO_LEVEL: Final = 0
 """Of a feature that is switched off, or that the cluster does not have."""
 
@@ -63,7 +65,7 @@ FEATURES: Final[Mapping[str, SupportedLevels]] = {
     GROUP_VERSION: SupportedLevels(0, 1, 1),
     KRAFT_VERSION: SupportedLevels(1, 1, 1),
     METADATA_VERSION: SupportedLevels(33, 33, 33),
-    SHARE_VERSION: SupportedLevels(0, 1, 1),
+    SHARE_VERSION: SupportedLevels(0, 2, 2),
     STREAMS_VERSION: SupportedLevels(0, 1, 1),
     TRANSACTION_VERSION: SupportedLevels(0, 2, 2),
 }

@@ -14,6 +14,9 @@ States::
 
 An ended one answers with its error; the next fetch begins another (``manager``).
 
+What is for the group's dead letter queue is written there in the order in which it comes up, as much at once
+as has come up meanwhile, and is archived then, whether that was possible or not (``dead_letter_queue``).
+
 Where it differs from Kafka: a start offset that ``share.auto.offset.reset`` decides is persisted at once.
 With ``latest``, what was delivered and not acknowledged when a leader dies would be passed over by the next.
 """
@@ -46,8 +49,9 @@ from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
+    from minikafka.server.share.dead_letter_queue import DeadLetterQueues
     from minikafka.share import share_partition
-    from minikafka.share.share_partition import AcknowledgeType, ShareLimits, SharePartition, Transition
+    from minikafka.share.share_partition import AcknowledgeType, Run, ShareLimits, SharePartition, Transition
 else:
     share_partition = deferred("minikafka.share.share_partition")
 
@@ -80,6 +84,12 @@ class ShareCounts:
     def __init__(self) -> None:
         self.acknowledged: Counter[AcknowledgeType] = Counter()
         """Records."""
+        self.dead_letters: Counter[str] = Counter()
+        """Records in dead letter queues, by group."""
+        self.dead_letter_requests: Counter[str] = Counter()
+        """Produce requests for them, by group."""
+        self.dead_letter_failures: Counter[str] = Counter()
+        """Of those, what failed for good, by group."""
 
 
 class ShareParts(NamedTuple):
@@ -92,6 +102,7 @@ class ShareParts(NamedTuple):
     supervisor: Supervisor
     settings_of: Callable[[str], ShareGroupSettings]
     counts: ShareCounts
+    dead_letters: DeadLetterQueues
 
 
 class _State(Enum):
@@ -129,6 +140,9 @@ class HostedSharePartition:
         self._shared: SharePartition | None = None
         self._waiting: list[tuple[Transition, asyncio.Future[KafkaError | None]]] = []
         self._is_writing = False
+        self._dead: list[Run] = []
+        """For the dead letter queue."""
+        self._is_writing_dead_letters = False
         self._lock_timer: _LockTimer | None = None
         parts.supervisor.start(f"load-share-partition-{topic_partition}", self._load)
 
@@ -146,7 +160,7 @@ class HostedSharePartition:
             return None
         shared = self._shared
         assert shared is not None
-        shared.limits = _limits(self.settings)
+        shared.limits = self._limits()
         return shared
 
     @property
@@ -158,7 +172,12 @@ class HostedSharePartition:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is being read or written."""
-        return self._state is _State.ACTIVE and self.fetcher is None and not self._is_writing
+        return (
+            self._state is _State.ACTIVE
+            and self.fetcher is None
+            and not self._is_writing
+            and not self._is_writing_dead_letters
+        )
 
     @property
     def isolation(self) -> FetchIsolation:
@@ -226,9 +245,10 @@ class HostedSharePartition:
                 raise error
         partition = self.partition()
         if self._state is _State.LOADING:
-            self._shared = share_partition.SharePartition(start_offset, state.batches, _limits(self.settings))
+            self._shared = share_partition.SharePartition(start_offset, state.batches, self._limits())
             self._shared.move_start(partition.log.log_start_offset)
             self._state = _State.ACTIVE
+            self._bury(self._shared.resume_archiving())
 
     async def _reset_offset(self) -> int:
         """Where a group begins that has no offset yet (``share.auto.offset.reset``)."""
@@ -315,7 +335,35 @@ class HostedSharePartition:
 
     def _complete(self, transition: Transition, *, is_persisted: bool) -> None:
         assert self._shared is not None
-        self._shared.complete(transition, is_persisted=is_persisted)
+        self._bury(self._shared.complete(transition, is_persisted=is_persisted))
+
+    # The dead letter queue
+
+    def _bury(self, dead: list[Run]) -> None:
+        """Write them to the dead letter queue, and archive them."""
+        self._dead += dead
+        if self._dead and not self._is_writing_dead_letters:
+            self._is_writing_dead_letters = True
+            self._parts.supervisor.start(f"dead-letters-of-{self.topic_partition}", self._write_dead_letters)
+
+    async def _write_dead_letters(self) -> None:
+        try:
+            while self._dead and self.error is None:
+                dead, self._dead = self._dead, []
+                await self._write_to_queue(dead)
+                assert self._shared is not None
+                self.submit(self._shared.archive(dead))
+        finally:
+            self._is_writing_dead_letters = False
+        self._changed(self)
+
+    async def _write_to_queue(self, dead: list[Run]) -> None:
+        try:
+            await self._parts.dead_letters.write(self.key.group_id, self.partition(), dead)
+        except KafkaError as error:
+            logger.error("%s of %s: %s; they are archived without", *self._names(), error)
+        except Exception:  # our bug: the group must go on
+            logger.exception("the dead letters of %r could not be written; they are archived without", self)
 
     # Locks
 
@@ -349,6 +397,15 @@ class HostedSharePartition:
         if next_ms is not None:
             self._set_timer(max(1, next_ms - self._now_ms()))
 
+    def _limits(self) -> ShareLimits:
+        settings = self.settings
+        return share_partition.ShareLimits(
+            settings.delivery_count_limit,
+            settings.partition_max_record_locks,
+            settings.record_lock_duration_ms,
+            self._parts.dead_letters.are_kept(settings),
+        )
+
     def _now_ms(self) -> int:
         return self._parts.replicas.clock.monotonic_ms()
 
@@ -367,12 +424,6 @@ class _LockTimer(TimerTask):
 
     def run(self) -> None:
         self._hosted.locks_are_over()
-
-
-def _limits(settings: ShareGroupSettings) -> ShareLimits:
-    return share_partition.ShareLimits(
-        settings.delivery_count_limit, settings.partition_max_record_locks, settings.record_lock_duration_ms
-    )
 
 
 def _for_consumers(error: KafkaError) -> KafkaError:

@@ -59,6 +59,10 @@ class SharePartitionManager:
         """Follow leadership from now on."""
         self._replicas.add_leadership_listener(self.leadership_changed)
 
+    async def close(self) -> None:
+        """Drop the connections to leaders of dead letter queues."""
+        await self._parts.dead_letters.close()
+
     def settings_of(self, group_id: str) -> ShareGroupSettings:
         return self._parts.settings_of(group_id)
 

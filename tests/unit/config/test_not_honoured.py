@@ -16,7 +16,7 @@ from minikafka.config.resolution import BrokerProperties, check_broker_overrides
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ConfigError, KafkaError
 
-OF_GROUPS_TO_COME = ("share.", "streams.", "errors.deadletterqueue.")
+OF_GROUPS_TO_COME = ("share.", "streams.")
 
 
 def test_every_property_is_known() -> None:

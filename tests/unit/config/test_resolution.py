@@ -206,6 +206,7 @@ def test_what_listeners_have_is_described_and_passwords_are_not_told() -> None:
 def test_every_topic_property_has_a_broker_property_with_the_same_default() -> None:
     without = [key.name for key in TOPIC_CONFIG_KEYS.values() if not key.synonyms]
     assert without == [
+        "errors.deadletterqueue.group.enable",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "max.decompressed.message.bytes",

@@ -15,6 +15,7 @@ from minikafka.share.share_partition import (
     AcknowledgeType,
     AcquiredRecords,
     AcquireMode,
+    DeadLetterCause,
     FetchedBatch,
     RecordState,
     ShareLimits,
@@ -303,6 +304,82 @@ def test_a_new_leader_gives_what_was_not_acknowledged() -> None:
         AcquiredRecords(7, 8, 3),
         AcquiredRecords(10, 12, 1),
     ]
+
+
+# Dead letter queues
+
+WITH_QUEUE = LIMITS._replace(has_dead_letter_queue=True)
+REJECTED, TOO_OFTEN = DeadLetterCause.REJECTED, DeadLetterCause.DELIVERED_TOO_OFTEN
+
+
+def test_what_is_rejected_is_archived_when_it_is_in_the_dead_letter_queue() -> None:
+    shared = partition(limits=WITH_QUEUE)
+    acquire(shared, "a", (0, 9))
+    rejection = acknowledge(shared, "a", 0, 4, REJECT)
+    assert rejection.batches == [StateBatch(0, 4, RecordState.ARCHIVING, 1)]
+    dead = shared.complete(rejection, is_persisted=True)
+    assert [(run.first, run.last, run.cause) for run in dead] == [(0, 4, REJECTED)]
+    assert (shared.start_offset, shared.delivery_complete_count()) == (0, 0)
+    assert shared.archive(dead).batches == [StateBatch(0, 4, RecordState.ARCHIVED, 1)]
+    assert shared.start_offset == 5
+    assert not shared.archive(dead).batches
+    shared.validate()
+
+
+def test_a_rejection_that_could_not_be_persisted_is_not_for_the_queue() -> None:
+    shared = partition(limits=WITH_QUEUE)
+    acquire(shared, "a", (0, 4))
+    assert not shared.complete(acknowledge(shared, "a", 0, 4, REJECT), is_persisted=False)
+    accepted = acknowledge(shared, "a", 0, 4, ACCEPT)
+    assert not shared.complete(accepted, is_persisted=True)
+    assert shared.start_offset == 5
+
+
+@pytest.mark.parametrize("is_persisted", [True, False])
+def test_what_was_delivered_too_often_is_for_the_queue(is_persisted: bool) -> None:
+    shared = partition(limits=WITH_QUEUE._replace(delivery_count_limit=2))
+    acquire(shared, "a", (0, 4))
+    complete(shared, acknowledge(shared, "a", 0, 4, RELEASE))
+    acquire(shared, "a", (0, 4))
+    released = acknowledge(shared, "a", 0, 1, RELEASE)
+    (run,) = shared.complete(released, is_persisted=True)
+    assert (run.first, run.last, run.cause) == (0, 1, TOO_OFTEN)
+    expired = shared.expire_locks(30_000)
+    assert expired.batches == [StateBatch(2, 4, RecordState.ARCHIVING, 2)]
+    (other,) = shared.complete(expired, is_persisted=is_persisted)  # the lock is over all the same
+    assert (other.first, other.last, other.cause) == (2, 4, TOO_OFTEN)
+    assert shared.archive([run, other]).batches == [StateBatch(0, 4, RecordState.ARCHIVED, 2)]
+    assert shared.start_offset == 5
+
+
+def test_a_gap_is_never_for_the_queue() -> None:
+    shared = partition(limits=WITH_QUEUE)
+    acquire(shared, "a", (0, 4))
+    gap = acknowledge(shared, "a", 0, 4, AcknowledgeType.GAP)
+    assert not shared.complete(gap, is_persisted=True)
+    assert shared.start_offset == 5
+
+
+def test_a_new_leader_writes_to_the_queue_what_the_last_may_not_have() -> None:
+    shared = partition(
+        0,
+        StateBatch(0, 1, RecordState.ARCHIVING, 1),
+        StateBatch(2, 2, RecordState.ARCHIVING, 1),
+        StateBatch(3, 3, RecordState.ARCHIVING, 5),
+        StateBatch(4, 4, RecordState.AVAILABLE, 1),
+        limits=WITH_QUEUE,
+    )
+    assert shared.next_fetch_offset() == 4
+    dead = shared.resume_archiving()
+    assert [(run.first, run.last, run.cause) for run in dead] == [
+        (0, 1, REJECTED),
+        (2, 2, REJECTED),
+        (3, 3, TOO_OFTEN),
+    ]
+    shared.move_start(1)
+    shared.archive(dead)
+    shared.validate()
+    assert shared.start_offset == 4
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,6 @@ OF_DYNAMIC_QUORUMS = {"kraft.version"}
 """Level 1, where controllers can be added (KIP-853); the recorded brokers had a static quorum."""
 NEWER = {"streams.version", "share.version"}
 """Which older releases have at level 0, or not yet."""
-LOWER_HERE = {"share.version": 1}
-"""Level 2 of 4.4 has dead letter queues (KIP-1191)."""
 
 
 def read(name: str) -> Any:
@@ -45,8 +43,6 @@ def test_the_features_are_those_of_a_new_cluster(release: str) -> None:
     features = OLDER[release].features if release in OLDER else DEFAULT_LEVELS
     levels = {name: level for name, level in features.items() if name not in OF_DYNAMIC_QUORUMS}
     recorded = read("kafka_features.json")[release]
-    if release == "4.4":
-        recorded |= LOWER_HERE
     assert {name: recorded[name] for name in recorded.keys() - (NEWER - levels.keys())} == levels
 
 
