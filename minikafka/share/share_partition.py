@@ -556,7 +556,7 @@ class SharePartition:
         if run.before is not None:
             raise InvariantError(f"{run} is in a transition, and cannot be split at {offset}")
         rest = Run(offset, run.last, run.state, run.delivery_count, run.member_id, run.lock_until_ms)
-        rest.batch_count = run.batch_count
+        rest.batch_count, rest.cause = run.batch_count, run.cause
         run.last = offset - 1
         self.runs.insert(at + 1, rest)
         return at + 1
