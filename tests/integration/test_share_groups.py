@@ -189,3 +189,44 @@ def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_ki
         ("__dlq.errors.delivery.count", b"1"),
         ("__dlq.errors.message", b"Offset rejected by client."),
     )
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_leaders_create_a_dead_letter_queue_together_and_write_to_other_brokers(
+    start_cluster: StartCluster,
+) -> None:
+    topic, group, queue, count = "orders", "workers", "dlq.orders", 50
+    created = {"errors.deadletterqueue.auto.create.topics.enable": "true", "num.partitions": 3}
+    cluster = start_cluster(properties=PROPERTIES | created)
+    confluent.make_topic(cluster.bootstrap, topic, partitions=3)
+    configure_group(
+        cluster.bootstrap,
+        group,
+        share_auto_offset_reset="earliest",
+        errors_deadletterqueue_topic_name=queue,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    values = {number: [f"{number}-{index}".encode() for index in range(count)] for number in range(3)}
+    producer = confluent.make_producer(cluster.bootstrap)
+    for number in values:
+        for value in values[number]:
+            producer.produce(topic, value, partition=number)
+    assert producer.flush(60) == 0
+    member = {"bootstrap.servers": cluster.bootstrap, "group.id": group}
+    consumer = ShareConsumer(member | {"share.acknowledgement.mode": "explicit"})
+    consumer.subscribe([topic])
+    rejected: list[bytes | str | None] = []
+
+    def are_all_rejected() -> bool:
+        for message in consumer.poll(0.5):
+            assert message.error() is None
+            consumer.acknowledge(message, AcknowledgeType.REJECT)
+            rejected.append(message.value())
+        return len(rejected) == 3 * count
+
+    confluent.wait_until(are_all_rejected, "the member has rejected all records")
+    consumer.commit_sync(30.0)
+    for number in values:
+        letters = confluent.read(cluster.bootstrap, queue, count, partition=number)
+        assert [letter.value for letter in letters] == values[number]
+    consumer.close()

@@ -15,7 +15,8 @@ import msgspec
 
 class StateBatch(NamedTuple):
     """The state of the records of ``first_offset`` to ``last_offset``, both included. ``delivery_state`` is
-    the id of a ``RecordState``: 0 available, 2 acknowledged, 4 archived."""
+    the id of a ``RecordState``: 0 available, 2 acknowledged, 3 on its way to the dead letter queue,
+    4 archived."""
 
     first_offset: int
     last_offset: int

@@ -351,8 +351,9 @@ class HostedSharePartition:
             while self._dead and self.error is None:
                 dead, self._dead = self._dead, []
                 await self._write_to_queue(dead)
-                assert self._shared is not None
-                self.submit(self._shared.archive(dead))
+                if self.error is None:  # else the next leader finds them in ARCHIVING
+                    assert self._shared is not None
+                    self.submit(self._shared.archive(dead))
         finally:
             self._is_writing_dead_letters = False
         self._changed(self)
@@ -361,7 +362,14 @@ class HostedSharePartition:
         try:
             await self._parts.dead_letters.write(self.key.group_id, self.partition(), dead)
         except KafkaError as error:
-            logger.error("%s of %s: %s; they are archived without", *self._names(), error)
+            if self.error is None:
+                logger.error(
+                    "%d dead letters of %s in %s are archived, and not in its queue: %s",
+                    sum(run.count for run in dead),
+                    self.key.group_id,
+                    self.topic_partition,
+                    error,
+                )
         except Exception:  # our bug: the group must go on
             logger.exception("the dead letters of %r could not be written; they are archived without", self)
 

@@ -18,6 +18,7 @@ from minikafka.share.share_partition import (
     DeadLetterCause,
     FetchedBatch,
     RecordState,
+    Run,
     ShareLimits,
     SharePartition,
     Transition,
@@ -401,13 +402,15 @@ class SharedByThree(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = 0
-        self.limits = ShareLimits(delivery_count_limit=3, record_locks_max=25, lock_duration_ms=100)
+        self.limits = ShareLimits(3, record_locks_max=25, lock_duration_ms=100, has_dead_letter_queue=True)
         self.shared = SharePartition(0, (), self.limits)
         self.persisted: tuple[StateBatch, ...] = ()
         self.persisted_start = 0
         self.holders: dict[int, tuple[str, int]] = {}
         self.done: set[int] = set()
         self.writing: list[Transition] = []
+        self.dead: list[Run] = []
+        """For the dead letter queue."""
 
     @rule(
         member=st.sampled_from(MEMBERS),
@@ -470,12 +473,12 @@ class SharedByThree(RuleBasedStateMachine):
         }
         if is_persisted:
             self._persist(transition)
-        self.shared.complete(transition, is_persisted=is_persisted)
+        self.dead += self.shared.complete(transition, is_persisted=is_persisted)
         if not is_persisted:
             self.holders |= locks
             return
         for batch in transition.batches:
-            if batch.delivery_state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED):
+            if batch.delivery_state != RecordState.AVAILABLE:
                 self.done |= set(range(batch.first_offset, batch.last_offset + 1))
 
     def _persist(self, transition: Transition) -> None:
@@ -488,6 +491,15 @@ class SharedByThree(RuleBasedStateMachine):
         transition = self.shared.expire_locks(self.now_ms)
         self.holders = {at: held for at, held in self.holders.items() if held[1] > self.now_ms}
         self._persist(transition)
+        self.dead += self.shared.complete(transition, is_persisted=True)
+
+    @precondition(lambda self: self.dead)
+    @rule()
+    def the_dead_letter_queue_is_written(self) -> None:
+        dead, self.dead = self.dead, []
+        transition = self.shared.archive(dead)
+        self._persist(transition)
+        assert not self.shared.complete(transition, is_persisted=True)
 
     @rule(member=st.sampled_from(MEMBERS))
     def session_ends(self, member: str) -> None:
@@ -499,6 +511,14 @@ class SharedByThree(RuleBasedStateMachine):
         self.shared = SharePartition(self.persisted_start, self.persisted, self.limits)
         self.holders.clear()
         self.writing.clear()
+        self.dead = self.shared.resume_archiving()
+
+    @invariant()
+    def what_is_archiving_waits_for_the_queue(self) -> None:
+        archiving = [
+            run for run in self.shared.runs if run.state is RecordState.ARCHIVING and run.before is None
+        ]
+        assert set(archiving) == set(self.dead), "a dead letter is forgotten"
 
     @invariant()
     def is_valid(self) -> None:

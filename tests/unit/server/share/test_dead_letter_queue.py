@@ -204,6 +204,6 @@ async def test_what_a_queue_refuses_is_counted_and_archived(
         with caplog.at_level(logging.ERROR):
             assert await member.acknowledge((0, 1, REJECT)) is ErrorCode.NONE
             await moved_to(broker, 2)
-        assert "they are archived without" in caplog.text
+        assert "2 dead letters of g in t-0 are archived, and not in its queue" in caplog.text
         assert queued(broker) == []
         assert counted(broker, names.DEAD_LETTER_FAILURES) == {("g",): 1}
