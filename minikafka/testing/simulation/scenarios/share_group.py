@@ -4,7 +4,7 @@ Kafka's client: ``ShareMembershipManager``, ``ShareConsumeRequestManager``. Memb
 nothing else holds, and accept, release or reject it, in a request of its own or with their next fetch. Some
 go without a word, some hold records for longer than their lock.
 
-Checked by ``Promises``, of the leader that the store names, in one epoch and one life:
+Checked by ``Promises``, of the leader that the store names and that knows it, in one epoch and one life:
 
     S1   nothing is delivered to two members within a lock
     S2   nothing that was acknowledged, and answered, comes again
@@ -31,6 +31,7 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import OF_SHARES, PASSING, Address, SimulatedClient, check
+from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.scenarios.administrator import (
     Administrator,
     alter_config,
@@ -292,8 +293,9 @@ class ShareMember:
             raise
         check(answer.error_code, answer.error_message)
         self._goes_on(session, asked_at)
-        is_certain = run.term() == term and term.leader == leader
-        held = Held(session, term, asked_at + LOCK_MS / 1000) if is_certain else None
+        held = None
+        if term is not None and term.leader == leader and run.term() == term:
+            held = Held(session, term, asked_at + LOCK_MS / 1000)
         offsets = []
         failure: KafkaError | None = None
         for topic in answer.responses:
@@ -424,13 +426,17 @@ class ShareRun(ClusterRun):
             return False
         return bool(found.start_offset + found.delivery_complete_count == end_offset)
 
-    def term(self) -> Term:
-        """As the store has it."""
+    def term(self) -> Term | None:
+        """The present one; None while the store and the leader do not agree on it."""
         data = self.simulation.store.tree.get(paths.partition_state_path(TOPIC, 0)).data
         state = paths.decode_partition_state(TOPIC, 0, data)
         leader = self.simulation.brokers.get(state.leader)
-        life = leader.process.number if leader is not None and leader.is_running else 0
-        return Term(int(state.leader), state.leader_epoch, life)
+        if leader is None:
+            return None
+        for partition in hosted_partitions(leader):
+            if partition.topic_partition == (TOPIC, 0) and partition.leader_epoch == state.leader_epoch:
+                return Term(leader.node_id, state.leader_epoch, leader.process.number)
+        return None
 
 
 def draw_shares(seed: int, rng: random.Random) -> Plan:
