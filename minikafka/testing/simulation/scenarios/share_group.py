@@ -303,7 +303,7 @@ class ShareMember:
         self._goes_on(session, asked_at)
         held = None
         if term is not None and term.leader == leader and run.term() == term:
-            held = Held(session, term, asked_at + LOCK_MS / 1000)
+            held = Held(session, term, asked_at + (LOCK_MS - 1) / 1000)  # brokers count whole ms
         offsets = []
         failure: KafkaError | None = None
         for topic in answer.responses:
