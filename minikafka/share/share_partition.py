@@ -503,11 +503,14 @@ class SharePartition:
         )
 
     def expire_locks(self, now_ms: int) -> Transition:
-        """What is over by ``now_ms`` is available again, or archived, at once."""
+        """What is over by ``now_ms`` is available again, or archived, at once. The start offset moves past
+        what is archived when that is persisted: a late acknowledgement of what lies below is passed over."""
         transition = Transition()
         for run in self.runs:
             if run.state is RecordState.ACQUIRED and run.lock_until_ms <= now_ms:
                 self._end_lock(run, RecordState.AVAILABLE, is_certain=True)
+                if run.is_over:
+                    run.before = _Before(run.state, None, 0)  # the start offset stays before it until then
                 transition.add(run)
         self._join_all()
         self._advance_start()

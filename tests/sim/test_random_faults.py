@@ -40,7 +40,9 @@ def test_whatever_fails_no_acked_record_is_lost(pool: Executor, scenario: str, f
     assert [failure_line(outcome) for outcome in outcomes if outcome.failure] == []
 
 
-@pytest.mark.parametrize(("scenario", "seed"), [("faults", 3), ("transactions", 14), ("swarm", 3)])
+@pytest.mark.parametrize(
+    ("scenario", "seed"), [("faults", 3), ("transactions", 14), ("shares", 3), ("swarm", 3)]
+)
 def test_a_seed_does_the_same_thing_twice(scenario: str, seed: int) -> None:
     first, second = (play(draw(scenario, seed)).trace for _ in range(2))
     assert first == second

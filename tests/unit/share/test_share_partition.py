@@ -191,7 +191,25 @@ def test_a_lock_that_is_over_gives_records_to_others_until_the_delivery_limit() 
     assert acquire(shared, "b", (0, 4), now_ms=30_000) == [AcquiredRecords(0, 4, 2)]
     with pytest.raises(KafkaError):
         acknowledge(shared, "a", 0, 4)
-    assert shared.expire_locks(60_000).batches == [StateBatch(0, 4, RecordState.ARCHIVED, 2)]
+    over = shared.expire_locks(60_000)
+    assert over.batches == [StateBatch(0, 4, RecordState.ARCHIVED, 2)]
+    assert not acquire(shared, "a", (0, 4), now_ms=60_000)
+    shared.complete(over, is_persisted=True)
+    assert shared.start_offset == 5
+
+
+@pytest.mark.parametrize("is_persisted", [True, False])
+def test_a_late_acknowledgement_of_what_is_given_up_is_refused_until_that_is_persisted(
+    is_persisted: bool,
+) -> None:
+    """Passed over, it would be answered as if it counted; and the next leader may not know of it."""
+    shared = partition(limits=LIMITS._replace(delivery_count_limit=1))
+    acquire(shared, "a", (0, 4), now_ms=0)
+    over = shared.expire_locks(30_000)
+    with pytest.raises(KafkaError) as refused:
+        acknowledge(shared, "a", 0, 4)
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+    shared.complete(over, is_persisted=is_persisted)
     assert shared.start_offset == 5
 
 

@@ -367,6 +367,22 @@ def assignments(run: ClusterRun, topic: str) -> dict[int, ReplicaAssignment]:
     return paths.decode_topic(topic, data).partitions
 
 
+def every_topic_is_whole(run: ClusterRun) -> bool:
+    """Whether each partition that the store has is led here, with all its replicas in sync."""
+    wanted = {
+        (topic, number)
+        for topic in run.simulation.store.tree.children(paths.TOPICS)
+        for number in assignments(run, topic)
+    }  # fmt: skip
+    whole = {
+        tuple(partition.topic_partition)
+        for broker in run.simulation.brokers.values()
+        for partition in hosted_partitions(broker)
+        if partition.is_leader and set(partition.isr) == set(partition.replicas)
+    }
+    return wanted <= whole
+
+
 async def until_moved(run: ClusterRun, topics: Sequence[str]) -> None:
     """Until no partition is being moved. Raises TimeoutError."""
 

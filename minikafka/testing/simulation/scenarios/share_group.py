@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,6 +30,7 @@ from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.server.cluster.topic_validation import SHARE_GROUP_STATE_TOPIC
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import OF_SHARES, PASSING, Address, SimulatedClient, check
 from minikafka.testing.simulation.invariants import hosted_partitions
@@ -36,12 +38,13 @@ from minikafka.testing.simulation.scenarios.administrator import (
     Administrator,
     alter_config,
     draw_moves,
+    every_topic_is_whole,
     until_moved,
 )
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG as CLUSTER_CONFIG
 from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
 from minikafka.testing.simulation.scenarios.faults import carry_out, draw_steps
-from minikafka.testing.simulation.scenarios.plan import TOPIC, Fault, Plan, Producer, Role, Step
+from minikafka.testing.simulation.scenarios.plan import TOPIC, Action, Fault, Plan, Producer, Role, Step
 from minikafka.testing.simulation.simulation import Simulation
 
 GROUP = "shares"
@@ -60,6 +63,8 @@ CONFIG: dict[str, Property] = {
     "share.coordinator.state.topic.min.isr": 2,
 }
 MEMBERS = (2, 3, 5)
+MOVED = (TOPIC, SHARE_GROUP_STATE_TOPIC)
+"""What an administrator moves."""
 PAUSE_MS = (0, 600)
 SETTLED_WITHIN_MS = 120_000
 RECORDS_MAX = 12
@@ -191,6 +196,8 @@ class ShareMember:
         self._epoch = 0
         self._coordinator: Address | None = None
         self._heard_s = 0.0
+        self._is_heard = False
+        """Whether its last heartbeat was answered: else that may have said what is not said twice."""
         self._topic_id: UUID | None = None
         """None: it has no assignment."""
 
@@ -256,11 +263,12 @@ class ShareMember:
             "member_id": self._id,
             "member_epoch": self._epoch,
             "rack_id": None,
-            "subscribed_topic_names": None if self._epoch else [TOPIC],
+            "subscribed_topic_names": None if self._epoch and self._is_heard else [TOPIC],
         }
+        self._is_heard = False
         answer = await self._client.request(self._coordinator, ApiKey.SHARE_GROUP_HEARTBEAT, body)
         check(answer.error_code, answer.error_message)
-        self._epoch, self._heard_s = answer.member_epoch, now_s
+        self._epoch, self._heard_s, self._is_heard = answer.member_epoch, now_s, True
         if answer.assignment is not None:
             topics = answer.assignment.topic_partitions
             self._topic_id = topics[0].topic_id if topics else None
@@ -295,7 +303,7 @@ class ShareMember:
         self._goes_on(session, asked_at)
         held = None
         if term is not None and term.leader == leader and run.term() == term:
-            held = Held(session, term, asked_at + LOCK_MS / 1000)
+            held = Held(session, term, asked_at + (LOCK_MS - 1) / 1000)  # brokers count whole ms
         offsets = []
         failure: KafkaError | None = None
         for topic in answer.responses:
@@ -359,7 +367,8 @@ class ShareMember:
 
 
 class ShareRun(ClusterRun):
-    """A topic of one partition, which a group shares from its start, and which is moved meanwhile."""
+    """A topic of one partition, which a group shares from its start. It is moved meanwhile, and so is what
+    is known of the group."""
 
     def __init__(self, simulation: Simulation, plan: Plan) -> None:
         super().__init__(simulation, plan)
@@ -377,7 +386,7 @@ class ShareRun(ClusterRun):
         administrator = asyncio.create_task(Administrator(self).work())
         await carry_out(self, self.plan.steps)
         await administrator
-        await until_moved(self, [TOPIC])
+        await until_moved(self, MOVED)
         await self.finish()
         await self._settle()
 
@@ -385,6 +394,10 @@ class ShareRun(ClusterRun):
         """``share.auto.offset.reset``."""
         entries = [("share.auto.offset.reset", "earliest")]
         check(await alter_config(self.client, self.addresses[0], GROUP_RESOURCE, GROUP, entries))
+
+    def _is_whole(self) -> bool:
+        """Of every topic: what is known of the group can be lost, too."""
+        return every_topic_is_whole(self)
 
     def raise_what_failed(self) -> None:
         super().raise_what_failed()
@@ -447,8 +460,14 @@ def draw_shares(seed: int, rng: random.Random) -> Plan:
         scenario="shares", seed=seed, brokers=len(brokers), partitions=1, replicas=3,
         config=CLUSTER_CONFIG | CONFIG, producers=(Producer(partition=0, pause_ms=rng.choice((60, 150))),),
         share_members=rng.choice(MEMBERS), steps=steps,
-        actions=draw_moves(rng, brokers, 1) if rng.random() < 0.5 else (),
+        actions=_draw_moves(rng, brokers) if rng.random() < 0.5 else (),
     )  # fmt: skip
+
+
+def _draw_moves(rng: random.Random, brokers: Sequence[int]) -> tuple[Action, ...]:
+    return tuple(
+        msgspec.structs.replace(action, topic=rng.choice(MOVED)) for action in draw_moves(rng, brokers, 1)
+    )
 
 
 def _at_share_coordinators(step: Step) -> Step:

@@ -52,6 +52,7 @@ from minikafka.testing.simulation.scenarios.administrator import (
     assignments,
     check_configs,
     check_hosts,
+    every_topic_is_whole,
     insist,
     lift_limits,
     log_dirs,
@@ -560,19 +561,7 @@ class SwarmRun(ClusterRun):
 
     def _is_whole(self) -> bool:
         """Of every topic: a group's offsets and a topic of the administrator can be lost, too."""
-        tree = self.simulation.store.tree
-        wanted = {
-            (topic, number)
-            for topic in tree.children(paths.TOPICS)
-            for number in assignments(self, topic)
-        }  # fmt: skip
-        whole = {
-            tuple(partition.topic_partition)
-            for broker in self.simulation.brokers.values()
-            for partition in hosted_partitions(broker)
-            if partition.is_leader and set(partition.isr) == set(partition.replicas)
-        }
-        return wanted <= whole
+        return every_topic_is_whole(self)
 
     async def finish(self) -> None:
         """And of the other topics, that they are whole or gone."""
