@@ -64,11 +64,17 @@ class World:
             await self.simulation.start_broker(node_id, settings)
 
     async def start_with(self, *assignment: list[int], **config: Property) -> None:
-        """With a topic."""
+        """With a topic, of which its replicas' brokers have heard."""
         await self.start(**config)
         await self.client.create_topic(TOPIC, assignment=assignment)
         for number, replicas in enumerate(assignment):
             await until(lambda n=number, r=replicas: set(self.state(n).isr) == set(r), "all are in sync")  # type: ignore[misc]
+            for node_id in replicas:
+                await until(lambda n=number, b=node_id: self.hosts(b, n), f"broker {node_id} has heard")  # type: ignore[misc]
+
+    def hosts(self, node_id: int, partition: int) -> bool:
+        manager = self.brokers[BrokerId(node_id)].server.services.replica_manager
+        return TopicPartition(TOPIC, partition) in manager.partitions
 
     def cause(self) -> None:
         """What the story is about begins."""
@@ -158,6 +164,7 @@ async def isr_changes_announced(world: World) -> None:
     await world.start_with([1, 2])
     world.cause()
     world.cut(ONE, TWO)
+    await world.client.produce(TOPIC, 0, make_batch([b"x"]), acks=1)  # a follower that has all is in sync
     await until(lambda: world.state().isr == (1,), "2 is out of the ISR", within_ms=LATE_MS)
 
     def told() -> tuple[int, ...]:
