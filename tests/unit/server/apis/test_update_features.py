@@ -214,7 +214,7 @@ async def test_a_level_is_kept_over_restarts(admin_broker: Any) -> None:
 async def test_a_broker_does_not_join_a_cluster_that_it_is_too_old_for(admin_broker: Any) -> None:
     await admin_broker.stop()
     await admin_broker.store.create(paths.FEATURE, paths.encode_features({"share.version": 3}))
-    with pytest.raises(StartError, match=r"share.version is 3, of which this broker knows 0 to 1"):
+    with pytest.raises(StartError, match=r"share.version is 3, of which this broker knows 0 to 2"):
         await admin_broker.restarted()
     await admin_broker.store.set(paths.FEATURE, paths.encode_features({"new.version": 1}), 0)
     with pytest.raises(StartError, match=r"new.version is 1, of which this broker knows no level"):

@@ -132,6 +132,8 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
         "group.share.assignment.interval.ms",
         "group.share.assignor.offload.enable",
         "group.streams.assignor.offload.enable",
+        "errors.deadletterqueue.auto.create.topics.enable",
+        "errors.deadletterqueue.topic.name.prefix",
         *COMPACTION,
     }
 
@@ -158,6 +160,19 @@ async def test_the_next_assignment_follows_what_is_set(start: Start) -> None:
     assert not StreamsGroupSettings.of(configs.group_config("g")).assignor_offload_enable
     assert configs.consumer_group_settings("g").assignment_interval_ms == 700
     assert configs.share_group_settings("g").assignment_interval_ms == 800
+
+
+async def test_the_next_dead_letter_goes_where_what_is_set_allows(start: Start) -> None:
+    broker = await start()
+    queues, configs = broker.services.share_partitions._parts.dead_letters, broker.services.configs
+    with pytest.raises(KafkaError, match="auto create is disabled"):
+        queues._check("g", "dlq.g")
+    await set_dynamically(broker, errors_deadletterqueue_auto_create_topics_enable="true")
+    queues._check("g", "dlq.g")
+    await set_dynamically(broker, errors_deadletterqueue_topic_name_prefix="dead.")
+    assert configs.broker_config.errors_deadletterqueue_topic_name_prefix == "dead."
+    with pytest.raises(KafkaError, match=r"topic prefix dead\."):
+        queues._check("g", "dlq.g")
 
 
 async def test_the_next_compaction_follows_what_is_set(start: Start) -> None:
