@@ -69,7 +69,7 @@ OWN_FIELDS: Final = frozenset(
     for each in fields
 )
 """Which Apache Kafka has not, and skips."""
-QUIET_S: Final = 1.0
+QUIET_S: Final = 1.5
 """A step of the day is over when so long no control request came."""
 
 
@@ -176,11 +176,14 @@ class RecordedCluster:
         self._step = name
 
     def settle(self) -> None:
-        confluent.wait_until(
-            lambda: not self._seen or time.monotonic() - self._seen[-1].at_s > QUIET_S,
-            f"the end of {self._step}",
-            deadline_s=DEADLINE_S,
-        )
+        """Wait until for ``QUIET_S`` from now on nothing has come."""
+        began_s = time.monotonic()
+
+        def is_quiet() -> bool:
+            last_s = max(began_s, self._seen[-1].at_s if self._seen else began_s)
+            return time.monotonic() - last_s > QUIET_S
+
+        confluent.wait_until(is_quiet, f"the end of {self._step}", deadline_s=DEADLINE_S)
         for each in self._seen[self._taken :]:
             self.requests.append(self.names.request(self._step, each))
         self._taken = len(self._seen)
