@@ -396,13 +396,13 @@ async def until_moved(run: ClusterRun, topics: Sequence[str]) -> None:
 
 def check_hosts(run: ClusterRun, topic: str) -> None:
     """A replica that was moved away is not kept, one that was moved here is."""
-    wanted = {number: set(each.replicas) for number, each in assignments(run, topic).items()}
-    hosts: dict[int, set[int]] = {number: set() for number in wanted}
+    assigned = {number: set(each.replicas) for number, each in assignments(run, topic).items()}
+    hosts: dict[int, set[int]] = {number: set() for number in assigned}
     for node_id, broker in run.simulation.brokers.items():
         for partition in hosted_partitions(broker):
             if partition.topic_partition.topic == topic:
                 hosts.setdefault(partition.topic_partition.partition, set()).add(node_id)
-    assert hosts == wanted, f"replicas of {topic} are on {hosts}, and should be on {wanted}"
+    assert hosts == assigned, f"replicas of {topic} are on {hosts}, and should be on {assigned}"
 
 
 def check_configs(run: ClusterRun, topic: str) -> None:
