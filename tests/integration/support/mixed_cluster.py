@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 import threading
 import time
@@ -259,7 +258,7 @@ class MixedCluster:
     def lose_directory(self, node_id: int, topic: str, partition: int) -> Path:
         """The log directory that has this replica becomes a file, as of a disk that is gone."""
         directory = next(each for each in self.log_dirs(node_id) if (each / f"{topic}-{partition}").exists())
-        shutil.rmtree(directory)
+        directory.rename(directory.with_name(f"{directory.name}-lost"))  # at once: the broker goes on writing
         directory.write_text("")
         return directory
 
