@@ -16,6 +16,7 @@ Not as in the other engines:
   large is an ``InvalidNodeError`` too.
 - A read is answered by the server that the client is connected to, and may lag behind what others wrote
   through another server. A caller that depends on what it read writes with its version.
+- A node without data has none at all in ZooKeeper, as Kafka makes it, not data of no bytes.
 - ``session_timeout_ms`` is what was asked for; the server keeps it between 2 and 20 of its ticks.
 
 How it is reached, and who may change the nodes, is a ``ZooKeeperSecurity``; as in Kafka nodes that are there
@@ -285,7 +286,7 @@ class ZooKeeperStore:
         return await self._live().call(
             lambda kazoo: kazoo.create_async(
                 target,
-                data,
+                data or None,
                 acl=self._security.acl(path),
                 ephemeral=ephemeral,
                 sequence=sequential,
@@ -299,7 +300,9 @@ class ZooKeeperStore:
         op = SetOp(path, data, version)
         validate_op(op)
         target = absolute(self._root, path)
-        return await self._live().call(lambda kazoo: kazoo.set_async(target, data, version), node_stat, op)
+        return await self._live().call(
+            lambda kazoo: kazoo.set_async(target, data or None, version), node_stat, op
+        )
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         op = DeleteOp(path, version)

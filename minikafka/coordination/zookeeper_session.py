@@ -46,7 +46,7 @@ from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
-from kazoo.protocol.serialization import Create
+from kazoo.protocol.serialization import Create, SetData
 from kazoo.protocol.states import EventType as KazooEventType
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
@@ -178,9 +178,10 @@ def commit_async(client: KazooClient, root: str, ops: Sequence[Op], security: Zo
                 # without a name.
                 flags = _EPHEMERAL * ephemeral | _SEQUENTIAL * sequential
                 target = absolute(root, path, sequential=sequential)
-                transaction.operations.append(Create(target, data, security.acl(path), flags))
+                transaction.operations.append(Create(target, data or None, security.acl(path), flags))
             case SetOp(path, data, version):
-                transaction.set_data(absolute(root, path), data, version)
+                # Nor by transaction.set_data, which cannot take data away.
+                transaction.operations.append(SetData(absolute(root, path), data or None, version))
             case DeleteOp(path, version):
                 transaction.delete(absolute(root, path), version)
             case CheckOp(path, version):

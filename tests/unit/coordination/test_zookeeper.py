@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from minikafka.coordination.store import (
     DATA_BYTES_MAX,
@@ -45,6 +46,29 @@ _numbers = itertools.count()
 def connect(zookeeper_server: ZooKeeperServer) -> str:
     """A part of the server's tree of its own."""
     return f"{zookeeper_server.address}/test_zookeeper/{next(_numbers)}"
+
+
+async def test_a_node_without_data_has_none_at_all_which_kafka_tells_from_no_bytes(
+    zookeeper_server: ZooKeeperServer, open_zookeeper: OpenZooKeeper
+) -> None:
+    """Kafka's controller takes ``/latest_producer_id_block`` of no bytes for broken JSON."""
+    store = await open_zookeeper(f"{zookeeper_server.address}/empty")
+    await store.create("/created")
+    await store.multi(
+        [CreateOp("/in-a-multi"), CreateOp("/taken", b"1"), CreateOp("/taken-in-a-multi", b"1")]
+    )
+    await store.set("/taken", b"")
+    await store.multi([SetOp("/taken-in-a-multi", b"")])
+    kazoo = KazooClient(f"{zookeeper_server.address}/empty")
+    await asyncio.to_thread(kazoo.start)
+    try:
+        for path in ("/created", "/in-a-multi", "/taken", "/taken-in-a-multi"):
+            data, _ = await asyncio.to_thread(kazoo.get, path)
+            assert data is None, path
+            assert (await store.get(path)).data == b""
+    finally:
+        await asyncio.to_thread(kazoo.stop)
+        await asyncio.to_thread(kazoo.close)
 
 
 class TestOpening:
