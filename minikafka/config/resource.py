@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,11 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+DIAGNOSTICS: Final = 120
+"""Our own type, of DescribeConfigs alone: a question to a broker about itself (``server/apis/diagnostics``).
+Kafka's are powers of two, and 128 is more than the wire's signed byte holds."""
 
 
 class ConfigResource(NamedTuple):

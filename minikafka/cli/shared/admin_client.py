@@ -21,9 +21,11 @@ from enum import IntEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import msgspec
+
 from minikafka.cli.shared.commands import Address, error_of
 from minikafka.config.definition import ConfigSource
-from minikafka.config.resource import ConfigResource, ConfigResourceType
+from minikafka.config.resource import DIAGNOSTICS, ConfigResource, ConfigResourceType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import AuthenticationFailed, BrokerClient, BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
@@ -426,6 +428,24 @@ class AdminClient:
             for result in answer.results
             if result.error_code == ErrorCode.NONE
         }
+
+    async def diagnostics(self, kind: str, *, node_id: int | None = None, **arguments: object) -> Any:
+        """A document that one broker has about itself (``server.apis.diagnostics``), as JSON's values.
+
+        Raises:
+            KafkaError: there is no such kind, also on a broker of Apache Kafka; CLUSTER_AUTHORIZATION_FAILED.
+            BrokerUnavailable: it does not answer.
+        """
+        keys = [f"{name}={value}" for name, value in arguments.items() if value is not None]
+        body = {
+            "resources": [{"resource_type": DIAGNOSTICS, "resource_name": kind, "configuration_keys": keys}],
+            "include_synonyms": False,
+            "include_documentation": False,
+        }
+        (result,) = (await self._ask_for(node_id, ApiKey.DESCRIBE_CONFIGS, body)).results
+        raise_error(result)
+        (document,) = result.configs
+        return msgspec.json.decode(document.value)
 
     async def alter_configs(
         self,

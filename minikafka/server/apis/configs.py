@@ -13,19 +13,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence, Sized
-from functools import partial
 from typing import Any
 
 from minikafka.config.resolution import ConfigEntry
-from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
+from minikafka.config.resource import (
+    DIAGNOSTICS,
+    Alteration,
+    AlterOperation,
+    ConfigResource,
+    ConfigResourceType,
+)
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation
+from minikafka.server.apis import diagnostics
 from minikafka.server.apis.shared.authorization import denied_config, denied_on_cluster
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
-from minikafka.steps import Steps, each
+from minikafka.steps import Steps
 
 
 def handle_describe_configs(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
@@ -39,14 +45,19 @@ def handle_describe_configs(services: Services, context: RequestContext, request
     unknown keys are passed over. Values of sensitive properties are null. A resource that is named again is
     answered once, unlike Kafka's: 12 KB of a broker's properties, for each six bytes.
 
+    Minikafka's own: the resource type ``DIAGNOSTICS`` (``server.apis.diagnostics``), from version 4.
+
     Versions: 1 sources and synonyms; 3 types and documentation; 4 flexible.
     """
     resources = {(wanted.resource_type, wanted.resource_name): wanted for wanted in request.resources}
-    results = yield from each(partial(_result, services, context, request), resources.values())
+    results = []
+    for wanted in resources.values():
+        results.append((yield from _result(services, context, request, wanted)))
+        yield
     return {"throttle_time": 0, "results": results}
 
 
-def _result(services: Services, context: RequestContext, request: Any, wanted: Any) -> dict[str, Any]:
+def _result(services: Services, context: RequestContext, request: Any, wanted: Any) -> Steps[dict[str, Any]]:
     result = {
         **NO_ERROR,
         "resource_type": wanted.resource_type,
@@ -58,6 +69,9 @@ def _result(services: Services, context: RequestContext, request: Any, wanted: A
     if denied is not None:
         return result | error_fields(denied)
     try:
+        if resource.type == DIAGNOSTICS and context.api_version >= diagnostics.FIRST_VERSION:
+            keys = wanted.configuration_keys or ()
+            return result | {"configs": [(yield from diagnostics.describe(services, resource.name, keys))]}
         entries = services.configs.describe(resource)
     except KafkaError as error:
         return result | error_fields(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minikafka.config.resource import ConfigResource, ConfigResourceType
+from minikafka.config.resource import DIAGNOSTICS, ConfigResource, ConfigResourceType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, AclOperation, ResourceType
 from minikafka.server.requests import RequestContext
@@ -130,6 +130,8 @@ def denied_config(
         case ConfigResourceType.GROUP:
             return denied(services, context, operation, ResourceType.GROUP, resource.name)
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER | ConfigResourceType.CLIENT_METRICS:
+            return denied_on_cluster(services, context, operation)
+        case _ if resource.type == DIAGNOSTICS:
             return denied_on_cluster(services, context, operation)
     return None
 

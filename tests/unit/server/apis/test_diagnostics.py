@@ -1,0 +1,50 @@
+"""What a broker knows of itself, asked by DescribeConfigs (``server.apis.diagnostics``)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from minikafka.config.resource import DIAGNOSTICS
+from minikafka.errors import ErrorCode
+from minikafka.protocol.wire.api_versions import ApiKey
+
+
+async def ask(broker: Any, kind: str, *keys: str, version: int = 4) -> Any:
+    wanted = {"resource_type": DIAGNOSTICS, "resource_name": kind, "configuration_keys": list(keys)}
+    body = {"resources": [wanted], "include_synonyms": False}
+    (result,) = (await broker.ask(ApiKey.DESCRIBE_CONFIGS, version, body)).results
+    return result
+
+
+async def test_a_kind_is_one_property_of_json(admin_broker: Any) -> None:
+    result = await ask(admin_broker, "purgatories")
+    assert result.error_code == ErrorCode.NONE
+    (config,) = result.configs
+    assert (config.name, config.read_only, config.is_sensitive) == ("purgatories", True, False)
+    assert {"name": "Produce", "delayed": 0, "watched": 0} in json.loads(config.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "named"),
+    [
+        ("no-such", (), "purgatories"),
+        ("purgatories", ("colour=red",), "colour"),
+        ("purgatories", ("colour",), "'colour'"),
+        ("purgatories", ("a=1", "a=2"), "'a=2'"),
+    ],
+)
+async def test_a_wrong_question_says_what_there_is(
+    admin_broker: Any, kind: str, keys: tuple[str, ...], named: str
+) -> None:
+    result = await ask(admin_broker, kind, *keys)
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert named in result.error_message
+
+
+async def test_before_version_4_there_is_no_such_type(admin_broker: Any) -> None:
+    result = await ask(admin_broker, "purgatories", version=3)
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert "Unsupported resource type 120" in result.error_message
