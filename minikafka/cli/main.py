@@ -33,6 +33,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile", "keep addresses and settings of clusters, in place of -b"),
     "quotas": ("quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
+    "record": ("replay.record", "keep what clients ask of a cluster, and the answers, for replay"),
+    "replay": ("replay.replay", "ask a cluster what was recorded, and compare the answers"),
     "share": ("share", "list, describe and delete share groups; reset and delete their offsets"),
     "streams": ("streams", "list, describe and delete streams groups; reset and delete their offsets"),
     "topics": ("topics", "create, list, describe, alter and delete topics"),
