@@ -261,9 +261,11 @@ class GroupMember(AnyMember):
         await self._read()
 
     def _understand(self, error: KafkaError) -> None:
-        if error.code not in AGAIN:
+        # A join that was given up, and came late over a slow link, may have taken the place of the next one.
+        is_fenced_by_itself = error.code is ErrorCode.FENCED_INSTANCE_ID and self._instance_id is not None
+        if error.code not in AGAIN and not is_fenced_by_itself:
             raise error
-        if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+        if is_fenced_by_itself or error.code is ErrorCode.UNKNOWN_MEMBER_ID:
             self._id = ""
         self._coordinator = None
 
