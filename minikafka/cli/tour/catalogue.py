@@ -1,0 +1,37 @@
+"""Which stories there are. Read by ``minikafka tour`` alone, so it imports none of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """A story."""
+
+    name: str
+    """As the command takes it; its module has the same, with underscores."""
+    summary: str
+    read: str
+    """The page of ``docs/`` that explains it."""
+
+    def load(self) -> Any:
+        """Its module, with ``SETUP`` and ``tell``."""
+        return import_module(f"minikafka.cli.tour.stories.{self.name.replace('-', '_')}")
+
+
+STORIES = (
+    Entry(
+        "acks-all",
+        "an acks=all produce waits in the purgatory until the ISR has its record",
+        "explanation/purgatory.md",
+    ),
+    Entry(
+        "lagging-follower",
+        "HW and LEO while a follower lags, leaves the ISR, and comes back",
+        "explanation/replication.md",
+    ),
+)
+"""In the order in which they are best read."""
+
+BY_NAME = {each.name: each for each in STORIES}

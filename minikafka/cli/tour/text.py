@@ -1,0 +1,185 @@
+"""A step as text: a line for each replica, with a cell for each record.
+
+    offset               │0    │1    │2    │
+    broker 1 leader e1   │m0 e0│m1 e0┃m2 e1│  HW 2 LEO 3
+    broker 2 follower e1 │m0 e0│m1 e0┃        HW 2 LEO 2
+
+Colours say what the letters say too, so that a pipe loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.text import Text
+
+from minikafka.cli.shared.commands import format_bytes
+from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Step
+
+BAR_WIDTH = 30
+EPOCH_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "red")
+NOT_COMMITTED = "dim"
+
+
+def render(step: Step) -> RenderableType:
+    """One step, as it is printed."""
+    lines = [*_picture(step.picture), *_suppositions(step), *_facts(step)]
+    title = Rule(Text(f"{step.number}. {step.title}", style="bold"), align="left")
+    return Group(title, Text(f"{step.text}\n"), *(Text("  ").append_text(line) for line in lines), Text())
+
+
+def _facts(step: Step) -> Iterator[Text]:
+    for fact in step.facts:
+        yield Text.assemble(("→ ", "bold green"), fact)
+
+
+def _suppositions(step: Step) -> Iterator[Text]:
+    for each in step.suppositions:
+        yield Text(each.title, style="italic red")
+        yield from draw(each.replicas)
+
+
+def _picture(picture: Picture) -> Iterator[Text]:
+    yield Text(describe_cluster(picture), style="dim")
+    for partition in picture.partitions:
+        yield Text(describe_partition(partition), style="bold")
+        yield from draw(partition.replicas)
+        yield from (Text(line, style="dim") for line in describe_progress(partition))
+    for each in picture.waiting:
+        yield Text(f"parked at broker {each.broker}, {each.left_ms} ms left: {each.what}", style="dim")
+
+
+def describe_cluster(picture: Picture) -> str:
+    """When it is, who is the controller, who does not run."""
+    controller = "nobody" if picture.controller is None else f"broker {picture.controller}"
+    parts = [
+        f"at {picture.at_ms / 1000:,.3f} s",
+        f"controller {controller} (epoch {picture.controller_epoch})",
+        *(f"broker {each} is down" for each in picture.down),
+        *(f"broker {each} is paused" for each in picture.paused),
+    ]
+    return " · ".join(parts)
+
+
+def describe_partition(partition: PartitionPicture) -> str:
+    """What the store says."""
+    state, assignment = partition.state, partition.assignment
+    leader = "nobody leads" if state.leader < 0 else f"broker {state.leader} leads"
+    parts = [
+        f"{partition.name}: {leader} in epoch {state.leader_epoch}",
+        f"ISR {numbers(state.isr)}",
+        f"replicas {numbers(assignment.replicas)}",
+    ]
+    if assignment.adding:
+        parts.append(f"adding {numbers(assignment.adding)}")
+    if assignment.removing:
+        parts.append(f"removing {numbers(assignment.removing)}")
+    if state.eligible:
+        parts.append(f"eligible {numbers(state.eligible)}")
+    return " · ".join(parts)
+
+
+def describe_progress(partition: PartitionPicture) -> list[str]:
+    """What each leader knows of its followers, a line for each that has some."""
+    return [
+        f"broker {replica.broker} knows: "
+        + ", ".join(
+            f"broker {each} " + ("has told nothing yet" if end < 0 else f"has all below {end}")
+            for each, end in replica.progress
+        )
+        for replica in partition.replicas
+        if replica.progress
+    ]
+
+
+def numbers(brokers: Sequence[int]) -> str:
+    """``1 2 3``."""
+    return " ".join(map(str, brokers)) or "nobody"
+
+
+def describe_replica(replica: Replica) -> str:
+    """Who it is, and what it takes itself for."""
+    epoch = f" e{replica.epoch}" if replica.epoch >= 0 else ""
+    role = {"none": "has no replica", "down": "is down"}.get(replica.role, replica.role)
+    return f"broker {replica.broker} {role}{epoch}"
+
+
+def describe_log(log: Log) -> str:
+    """Its offsets."""
+    parts = [] if log.high_watermark < 0 else [f"HW {log.high_watermark}"]
+    if 0 <= log.stable < log.high_watermark:
+        parts.append(f"LSO {log.stable}")
+    return " ".join([*parts, f"LEO {log.end}"])
+
+
+def describe_cell(cell: Cell) -> str:
+    """What stands in a cell."""
+    return f"{cell.text} e{cell.epoch}" + (f" p{cell.producer}" if cell.producer else "")
+
+
+def draw(replicas: Sequence[Replica]) -> Iterator[Text]:
+    """A line for each replica; with a line of offsets above, when each record has its cell."""
+    names = [describe_replica(each) for each in replicas]
+    width = max([*map(len, names), len("offset")]) + 1
+    logs = [each.log for each in replicas if each.log is not None]
+    if any(log.cells is None for log in logs):
+        longest = max(log.end for log in logs)
+        for name, replica in zip(names, replicas, strict=True):
+            yield Text(name.ljust(width)).append_text(_bar(replica.log, longest))
+        return
+    cells = {log_cell.offset: 0 for log in logs for log_cell in log.cells or ()}
+    for log in logs:
+        for cell in log.cells or ():
+            cells[cell.offset] = max(cells[cell.offset], len(describe_cell(cell)), len(str(cell.offset)))
+    columns = sorted(cells.items())
+    if columns:
+        offsets = "".join(f"│{offset:<{size}}" for offset, size in columns)
+        yield Text("offset".ljust(width) + offsets + "│", style="dim")
+    for name, replica in zip(names, replicas, strict=True):
+        yield Text(name.ljust(width)).append_text(_row(replica.log, columns))
+
+
+def _row(log: Log | None, columns: Sequence[tuple[int, int]]) -> Text:
+    line = Text()
+    if log is None:
+        return line
+    cells = {each.offset: each for each in log.cells or ()}
+    for offset, size in columns:
+        cell = cells.get(offset)
+        line.append_text(_border(log, offset))
+        text = "" if cell is None else describe_cell(cell)
+        style = "" if cell is None else _style(cell.epoch, is_committed=offset < log.high_watermark)
+        line.append(text.ljust(size), style)
+    line.append_text(_border(log, log.end if not columns else columns[-1][0] + 1))
+    return line.append(f"  {describe_log(log)}")
+
+
+def _border(log: Log, offset: int) -> Text:
+    """What stands before ``offset``: the thick line is the high watermark."""
+    if offset == log.high_watermark:
+        return Text("┃", style="bold")
+    return Text("│" if log.start <= offset <= log.end and log.end > log.start else " ", style="dim")
+
+
+def _style(epoch: int, *, is_committed: bool) -> str:
+    style = EPOCH_STYLES[epoch % len(EPOCH_STYLES)]
+    return style if is_committed else f"{style} {NOT_COMMITTED}"
+
+
+def _bar(log: Log | None, longest: int) -> Text:
+    line = Text()
+    if log is None:
+        return line
+    for span in log.spans:
+        style = EPOCH_STYLES[span.epoch % len(EPOCH_STYLES)]
+        for character, start, end in (
+            ("█", span.start, min(span.end, max(log.high_watermark, span.start))),
+            ("▒", max(span.start, log.high_watermark), span.end),
+        ):
+            cells = round(BAR_WIDTH * end / longest) - round(BAR_WIDTH * start / longest)
+            line.append(character * max(cells, 0), style)
+    line.append(" " * (BAR_WIDTH - len(line)))
+    spans = " ".join(map(str, log.spans))
+    return line.append(f"  {spans} {describe_log(log)}, {format_bytes(log.size_bytes)}")

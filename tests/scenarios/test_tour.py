@@ -1,0 +1,94 @@
+"""The stories of ``minikafka tour``: what each picture has to show, for what the words beside it say."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from minikafka.cli.tour.catalogue import BY_NAME, STORIES
+from minikafka.cli.tour.snapshot import Log, Step
+from minikafka.cli.tour.stage import tell
+
+
+@cache
+def told(name: str) -> tuple[Step, ...]:
+    """All steps of a story."""
+    steps: list[Step] = []
+    tell(BY_NAME[name], steps.append)
+    return tuple(steps)
+
+
+def log(step: Step, broker: int) -> Log:
+    found = step.picture.replica(broker).log
+    assert found is not None, f"broker {broker} has no log in {step.title!r}"
+    return found
+
+
+def records(step: Step, broker: int) -> list[str]:
+    """The values in a log, in the order of their offsets, which begin at 0."""
+    cells = log(step, broker).cells or ()
+    assert [each.offset for each in cells] == list(range(len(cells)))
+    return [each.text for each in cells]
+
+
+def ends(step: Step, *brokers: int) -> list[tuple[int, int]]:
+    """High watermark and log end of each."""
+    return [(log(step, each).high_watermark, log(step, each).end) for each in brokers]
+
+
+def isr(step: Step) -> tuple[int, ...]:
+    return step.picture.partitions[0].state.isr
+
+
+def parked(step: Step, kind: str) -> list[int]:
+    """The brokers at which such requests wait."""
+    return [each.broker for each in step.picture.waiting if each.what.startswith(kind)]
+
+
+@pytest.mark.parametrize("name", [each.name for each in STORIES])
+def test_each_story_has_steps_in_order_with_a_picture_of_every_replica(name: str) -> None:
+    steps = told(name)
+    assert [each.number for each in steps] == list(range(1, len(steps) + 1))
+    assert len(steps) >= 4
+    times = [each.picture.at_ms for each in steps]
+    assert times == sorted(times) and times[0] == 0
+    for step in steps:
+        assert step.title and step.text
+        for partition in step.picture.partitions:
+            shown = {each.broker for each in partition.replicas}
+            assert shown >= set(partition.assignment.replicas)
+
+
+def test_a_story_is_the_same_whenever_it_is_told() -> None:
+    again: list[Step] = []
+    tell(BY_NAME["acks-all"], again.append)
+    assert tuple(again) == told("acks-all")
+
+
+def test_acks_all_is_parked_from_the_append_to_the_last_fetch_of_the_isr() -> None:
+    _, first, appended, copied, half, answered, refused = told("acks-all")
+    assert parked(first, "DelayedFetch") == [1, 1]
+    assert ends(appended, 1, 2, 3) == [(1, 2), (0, 1), (0, 1)]
+    assert ends(copied, 1, 2, 3) == [(1, 2), (1, 2), (1, 2)], "all have it, and it is not committed"
+    assert half.picture.replica(1).progress == ((2, 2), (3, 1))
+    assert ends(half, 1) == [(1, 2)]
+    for step in (appended, copied, half):
+        assert parked(step, "DelayedProduce") == [1]
+    assert ends(answered, 1, 2, 3) == [(2, 2), (1, 2), (1, 2)], "the followers learn the HW later"
+    assert parked(answered, "DelayedProduce") == [] and answered.facts
+    assert "NOT_ENOUGH_REPLICAS" in refused.facts[0]
+    assert isr(refused) == (1,) and ends(refused, 1) == [(2, 2)]
+    assert [refused.picture.replica(each).role for each in (2, 3)] == ["down", "down"]
+    assert records(refused, 2) == ["m0", "m1"], "what lies on the disk of a broker that is down"
+
+
+def test_a_lagging_follower_holds_the_high_watermark_until_it_leaves_the_isr() -> None:
+    whole, cut, shrunk, on, back, joined = told("lagging-follower")
+    assert ends(whole, 1, 2, 3) == [(2, 2)] * 3
+    assert ends(cut, 1, 2, 3) == [(2, 4), (2, 4), (2, 2)] and isr(cut) == (1, 2, 3)
+    assert isr(shrunk) == (1, 2) and ends(shrunk, 1, 3) == [(4, 4), (2, 2)]
+    assert shrunk.picture.at_ms - cut.picture.at_ms > 3_000
+    assert ends(on, 1, 3) == [(6, 6), (2, 2)]
+    assert ends(back, 3) == [(6, 6)] and isr(back) == (1, 2)
+    assert isr(joined) == (1, 2, 3) and ends(joined, 1, 2, 3) == [(6, 6)] * 3
