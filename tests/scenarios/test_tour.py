@@ -92,3 +92,62 @@ def test_a_lagging_follower_holds_the_high_watermark_until_it_leaves_the_isr() -
     assert ends(on, 1, 3) == [(6, 6), (2, 2)]
     assert ends(back, 3) == [(6, 6)] and isr(back) == (1, 2)
     assert isr(joined) == (1, 2, 3) and ends(joined, 1, 2, 3) == [(6, 6)] * 3
+
+
+def supposed(step: Step, broker: int) -> Log:
+    """A log of what would have been."""
+    (supposition,) = step.suppositions
+    assert "not run" in supposition.title
+    (found,) = [each.log for each in supposition.replicas if each.broker == broker]
+    assert found is not None
+    return found
+
+
+def test_truncating_to_the_high_watermark_would_lose_what_epochs_keep() -> None:
+    committed, warned, elected, back = told("lost-record")
+    assert ends(committed, 1, 2) == [(2, 2), (1, 2)] and "offset 1" in committed.facts[0]
+    assert ends(warned, 2) == [(1, 2)] and supposed(warned, 2) == log(warned, 2).cut(1)
+    assert elected.picture.partitions[0].state.leader == 2
+    assert records(elected, 2) == ["m0", "m1"] and supposed(elected, 2).end == 1
+    for broker in (1, 2, 3):
+        assert records(back, broker) == ["m0", "m1", "m2"]
+
+
+def test_logs_with_different_records_at_one_offset_become_the_same_by_epochs() -> None:
+    committed, dark, _, both, same = told("diverged-logs")
+    assert ends(committed, 1, 2) == [(2, 2)] * 2
+    assert dark.picture.down == (1, 2)
+    assert (records(dark, 1), records(dark, 2)) == (["m0", "m1"], ["m0"]), "as the power cut left them"
+    assert (records(both, 1), records(both, 2)) == (["m0", "m1"], ["m0", "m2"])
+    assert ends(both, 1, 2) == [(2, 2)] * 2, "by HW and LEO nothing is wrong"
+    assert supposed(both, 1) == log(both, 1), "so cutting to the HW would cut nothing"
+    assert records(same, 1) == records(same, 2) == ["m0", "m2"]
+    assert log(same, 1).spans == log(same, 2).spans
+
+
+def test_the_preferred_replica_leads_again_when_it_is_in_sync_and_not_before() -> None:
+    steps = told("preferred-election")
+    leaders = [step.picture.partitions[0].state.leader for step in steps]
+    assert leaders == [1, 2, 2, 2, 1, 1]
+    _, _, refused, whole, elected, after = steps
+    assert "PREFERRED_LEADER_NOT_AVAILABLE" in refused.facts[0]
+    assert 1 not in isr(refused) and log(refused, 1).end < log(refused, 2).end
+    assert set(isr(whole)) == {1, 2, 3}
+    assert elected.facts[0].endswith("NONE")
+    assert len(log(after, 3).spans) == 3 and log(after, 3) == log(after, 1)
+
+
+def test_a_reassignment_outlives_the_controller_that_began_it() -> None:
+    before, begun, dead, joined, resumed, done = told("controller-failover")
+    assert before.picture.controller == 4 and before.picture.partitions[0].assignment.adding == ()
+    for step in (begun, dead, joined, resumed):
+        assignment = step.picture.partitions[0].assignment
+        assert (assignment.adding, assignment.removing) == ((5,), (1,))
+    assert log(begun, 5).end == 3 and log(dead, 5).end == 5 and 4 in dead.picture.down
+    assert set(isr(joined)) == {1, 2, 3, 5} and joined.picture.partitions[0].state.leader == 1
+    assert resumed.picture.controller not in (None, 4)
+    assert resumed.picture.controller_epoch == before.picture.controller_epoch + 1
+    assert resumed.picture.partitions[0].state.leader == 5 and 1 not in isr(resumed)
+    last = done.picture.partitions[0]
+    assert last.assignment.replicas == (5, 2, 3) and last.assignment.adding == ()
+    assert [each.broker for each in last.replicas] == [2, 3, 5], "broker 1 has no replica any more"

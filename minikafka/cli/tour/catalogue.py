@@ -31,6 +31,26 @@ STORIES = (
         "HW and LEO while a follower lags, leaves the ISR, and comes back",
         "explanation/replication.md",
     ),
+    Entry(
+        "lost-record",
+        "KIP-101, scenario 1: the committed record that truncating to the HW would lose",
+        "explanation/replication.md",
+    ),
+    Entry(
+        "diverged-logs",
+        "KIP-101, scenario 2: two records at one offset, and how epochs find it",
+        "explanation/replication.md",
+    ),
+    Entry(
+        "preferred-election",
+        "a leader falls and comes back; the preferred replica leads again",
+        "explanation/controller.md",
+    ),
+    Entry(
+        "controller-failover",
+        "the controller dies in the middle of a reassignment, and the next one goes on",
+        "explanation/reassignment.md",
+    ),
 )
 """In the order in which they are best read."""
 

@@ -7,6 +7,7 @@ computed from a real log and stands apart (``Supposition``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -87,6 +88,10 @@ class Replica(msgspec.Struct, frozen=True):
     log: Log | None = None
     progress: tuple[tuple[int, int], ...] = ()
     """Of a leader: each follower, and the log end that its fetches have told."""
+
+    def become(self, **changes: Any) -> Replica:
+        """The same but for ``changes``, for a ``Supposition``."""
+        return msgspec.structs.replace(self, **changes)
 
 
 class PartitionPicture(msgspec.Struct, frozen=True):

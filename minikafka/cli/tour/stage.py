@@ -13,12 +13,13 @@ from contextlib import contextmanager
 
 import msgspec
 
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.tour.catalogue import Entry
-from minikafka.cli.tour.snapshot import Picture, Step, Supposition, take_picture
+from minikafka.cli.tour.snapshot import Picture, Replica, Step, Supposition, take_picture
 from minikafka.errors import InvariantError
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.invariants import InvariantChecker
-from minikafka.testing.simulation.simulation import Simulation
+from minikafka.testing.simulation.simulation import PORT, Simulation
 from minikafka.testing.stories.cluster import Cluster
 from minikafka.testing.stories.pictures import PARTITION, TOPIC
 from minikafka.types import TopicPartition
@@ -30,6 +31,8 @@ CONFIG: Mapping[str, Property] = {
     "replica.fetch.backoff.ms": 100,
     "controlled.shutdown.retry.backoff.ms": 500,
 }
+
+ADMIN_TIMEOUT_MS = 30_000
 
 OnStep = Callable[[Step], None]
 
@@ -55,6 +58,9 @@ class Stage(Cluster):
         super().__init__(simulation, setup.replicas)
         self.shown = [PARTITION]
         """The partitions in the picture."""
+        addresses = [(f"broker-{node_id}", PORT) for node_id in (*setup.others, *sorted(setup.replicas))]
+        self.admin = AdminClient(addresses, client_id="operator", timeout_ms=ADMIN_TIMEOUT_MS)
+        """As ``minikafka reassign`` and the other commands use it."""
         self._on_step = on_step
         self._count = 0
         self._since_ms: float | None = None
@@ -84,6 +90,13 @@ class Stage(Cluster):
         """What the words say is what the picture shows. Raises InvariantError."""
         if not is_so:
             raise InvariantError(f"the story says {what}, and it is not so:\n{self.picture()}")
+
+
+def before_kip_101(replica: Replica) -> Supposition:
+    """A follower's log, cut to its own HW: what it did before it knew epochs, when it heard of a leader."""
+    assert replica.log is not None
+    title = f"computed from broker {replica.broker}'s log, not run: cut to its own HW, as before KIP-101"
+    return Supposition(title, (replica.become(log=replica.log.cut(replica.log.high_watermark)),))
 
 
 def tell(entry: Entry, on_step: OnStep) -> None:

@@ -45,7 +45,7 @@ def _picture(picture: Picture) -> Iterator[Text]:
     yield Text(describe_cluster(picture), style="dim")
     for partition in picture.partitions:
         yield Text(describe_partition(partition), style="bold")
-        yield from draw(partition.replicas)
+        yield from draw(partition.replicas, leader=partition.state.leader)
         yield from (Text(line, style="dim") for line in describe_progress(partition))
     for each in picture.waiting:
         yield Text(f"parked at broker {each.broker}, {each.left_ms} ms left: {each.what}", style="dim")
@@ -99,11 +99,12 @@ def numbers(brokers: Sequence[int]) -> str:
     return " ".join(map(str, brokers)) or "nobody"
 
 
-def describe_replica(replica: Replica) -> str:
-    """Who it is, and what it takes itself for."""
+def describe_replica(replica: Replica, leader: int | None = None) -> str:
+    """Who it is, and what it takes itself for, be it that another is the ``leader`` by now."""
     epoch = f" e{replica.epoch}" if replica.epoch >= 0 else ""
     role = {"none": "has no replica", "down": "is down"}.get(replica.role, replica.role)
-    return f"broker {replica.broker} {role}{epoch}"
+    deposed = " (deposed)" if replica.role == "leader" and leader not in (None, replica.broker) else ""
+    return f"broker {replica.broker} {role}{epoch}{deposed}"
 
 
 def describe_log(log: Log) -> str:
@@ -119,9 +120,9 @@ def describe_cell(cell: Cell) -> str:
     return f"{cell.text} e{cell.epoch}" + (f" p{cell.producer}" if cell.producer else "")
 
 
-def draw(replicas: Sequence[Replica]) -> Iterator[Text]:
+def draw(replicas: Sequence[Replica], leader: int | None = None) -> Iterator[Text]:
     """A line for each replica; with a line of offsets above, when each record has its cell."""
-    names = [describe_replica(each) for each in replicas]
+    names = [describe_replica(each, leader) for each in replicas]
     width = max([*map(len, names), len("offset")]) + 1
     logs = [each.log for each in replicas if each.log is not None]
     if any(log.cells is None for log in logs):

@@ -94,6 +94,11 @@ def test_a_line_for_each_replica_with_a_thick_line_at_its_high_watermark() -> No
     ]
 
 
+def test_who_leads_no_more_and_does_not_know_it_is_marked() -> None:
+    lines = text_of(a_step(Replica(2, "leader", 0, a_log("m0", high_watermark=1))))
+    assert "  broker 2 leader e0 (deposed) │m0 e0┃  HW 1 LEO 1" in lines
+
+
 def test_a_log_of_many_records_is_a_bar() -> None:
     whole = Log(0, 150, 150, 200, 2_000_000, (Span(0, 0, 100), Span(1, 100, 200)), None)
     half = Log(0, 100, 100, 100, 1_000_000, (Span(0, 0, 100),), None)
