@@ -151,3 +151,43 @@ def test_a_reassignment_outlives_the_controller_that_began_it() -> None:
     last = done.picture.partitions[0]
     assert last.assignment.replicas == (5, 2, 3) and last.assignment.adding == ()
     assert [each.broker for each in last.replicas] == [2, 3, 5], "broker 1 has no replica any more"
+
+
+def test_a_throttled_move_keeps_the_rate_and_a_higher_one_when_it_is_raised() -> None:
+    full, throttled, copying, raised, moved, tidy = told("throttled-move")
+    assert "about 1 min 40 s at 2.00 MB/s" in full.facts[0]
+    assert len(throttled.facts) == 6
+    size = log(full, 1).size_bytes
+    assert size > 199_000_000
+    for step, (least, most) in ((copying, (36e6, 44e6)), (raised, (130e6, 165e6))):
+        assert least < log(step, 3).size_bytes < most, step.title
+    assert copying.facts[0] == "in the last 10 s: 20.0 MB, 2.00 MB/s"
+    assert float(raised.facts[0].split()[-2]) == pytest.approx(5, rel=0.1)
+    assert moved.picture.partitions[0].assignment.replicas == (3,)
+    assert [each.broker for each in moved.picture.partitions[0].replicas] == [3]
+    assert log(moved, 3).size_bytes > size and len(moved.facts) == 7
+    assert tidy.facts == ("throttles that are set: none",)
+
+
+def test_a_zombie_is_fenced_and_each_order_is_paid_once() -> None:
+    opened, aborted, committed, fenced = told("zombie")
+
+    def payments(step: Step) -> Log:
+        found = step.picture.replica(1, "payments-0").log
+        assert found is not None
+        return found
+
+    def texts(step: Step) -> list[str]:
+        return [each.text for each in payments(step).cells or ()]
+
+    assert texts(opened) == ["pay 7"]
+    assert (payments(opened).high_watermark, payments(opened).stable) == (1, 0)
+    assert texts(aborted) == ["pay 7", "ABORT"] and payments(aborted).stable == 2
+    assert opened.facts[0].endswith(" 0/0") and aborted.facts[0] != "second instance: producer id/epoch 0/0"
+    assert texts(committed) == texts(fenced) == ["pay 7", "ABORT", "pay 7", "COMMIT"]
+    assert "a consumer of payments with read_committed has read: nothing" in aborted.facts
+    assert "a consumer of payments with read_uncommitted has read: pay 7, pay 7" in fenced.facts
+    assert "a consumer of payments with read_committed has read: pay 7" in fenced.facts
+    assert "the group billing reads orders on at 1" in committed.facts
+    assert fenced.facts[0].endswith("INVALID_PRODUCER_EPOCH")
+    assert fenced.facts[1].split()[-1] in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")

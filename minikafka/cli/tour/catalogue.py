@@ -51,6 +51,16 @@ STORIES = (
         "the controller dies in the middle of a reassignment, and the next one goes on",
         "explanation/reassignment.md",
     ),
+    Entry(
+        "throttled-move",
+        "200 MB move to another broker under a throttle, which is raised on the way",
+        "explanation/reassignment.md",
+    ),
+    Entry(
+        "zombie",
+        "exactly-once: a stalled instance wakes up and is fenced; each order is paid once",
+        "how-to/transactions.md",
+    ),
 )
 """In the order in which they are best read."""
 

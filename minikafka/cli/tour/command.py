@@ -27,7 +27,7 @@ WORDS_PER_SECOND = 4.0
 """Of somebody who reads and looks at the picture, too."""
 PAUSE_MIN_S = 3.0
 SPEED_MAX = 1_000.0
-WIDTH_MAX = 100
+WIDTH_MAX = 110
 """Longer lines are hard to read."""
 
 

@@ -152,7 +152,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def take_picture(
-    simulation: Simulation, topic_partitions: Iterable[TopicPartition], *, since_ms: float
+    simulation: Simulation, topic_partitions: Iterable[TopicPartition], *, since_ms: float, with_parked: bool
 ) -> Picture:
     """Look at everything; costs the cluster nothing."""
     nodes = simulation.store.tree.nodes
@@ -166,7 +166,7 @@ def take_picture(
         down=tuple(node_id for node_id, broker in brokers if not broker.has_started),
         paused=tuple(node_id for node_id, broker in brokers if _is_paused(broker)),
         partitions=tuple(_partition(simulation, each) for each in topic_partitions),
-        waiting=tuple(each for _, broker in brokers for each in _waiting(broker)),
+        waiting=tuple(each for _, broker in brokers for each in _waiting(broker) if with_parked),
     )
 
 

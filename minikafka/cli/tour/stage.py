@@ -7,6 +7,7 @@ still while somebody looks at it.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """``unclean.leader.election.enable`` of the topic: the story may lose committed records."""
     config: Mapping[str, Property] = {}
     """Of all brokers."""
+    shows_parked: bool = False
+    """Whether requests that wait in purgatories are in the picture."""
 
 
 class Stage(Cluster):
@@ -58,9 +61,10 @@ class Stage(Cluster):
         super().__init__(simulation, setup.replicas)
         self.shown = [PARTITION]
         """The partitions in the picture."""
-        addresses = [(f"broker-{node_id}", PORT) for node_id in (*setup.others, *sorted(setup.replicas))]
-        self.admin = AdminClient(addresses, client_id="operator", timeout_ms=ADMIN_TIMEOUT_MS)
+        self.addresses = [(f"broker-{each}", PORT) for each in (*setup.others, *sorted(setup.replicas))]
+        self.admin = AdminClient(self.addresses, client_id="operator", timeout_ms=ADMIN_TIMEOUT_MS)
         """As ``minikafka reassign`` and the other commands use it."""
+        self._shows_parked = setup.shows_parked
         self._on_step = on_step
         self._count = 0
         self._since_ms: float | None = None
@@ -70,7 +74,9 @@ class Stage(Cluster):
         now_ms = self.simulation.loop.time() * 1000
         if self._since_ms is None:
             self._since_ms = now_ms
-        return take_picture(self.simulation, self.shown, since_ms=self._since_ms)
+        return take_picture(
+            self.simulation, self.shown, since_ms=self._since_ms, with_parked=self._shows_parked
+        )
 
     def show(
         self, title: str, text: str, *, facts: Sequence[str] = (), suppositions: Sequence[Supposition] = ()
@@ -82,9 +88,18 @@ class Stage(Cluster):
         self._on_step(Step(self._count, title, words, tuple(facts), picture, tuple(suppositions)))
         return picture
 
-    def show_topic(self, topic: str) -> None:
-        """The first partition of another topic is in the picture from now on."""
-        self.shown.append(TopicPartition(topic, 0))
+    async def new_topic(self, topic: str) -> TopicPartition:
+        """One more, with one partition on the brokers of the first. Returns that, when all are in sync."""
+        at = TopicPartition(topic, 0)
+        await self.client.create_topic(topic, assignment=[self.replicas])
+        leader = self.broker(self.replicas[0]).server.services.replica_manager
+
+        def is_led() -> bool:
+            partition = leader.partitions.get(at)
+            return partition is not None and partition.is_leader and set(partition.isr) == set(self.replicas)
+
+        await self.until(is_led, f"{topic} is led")
+        return at
 
     def check(self, is_so: bool, what: str) -> None:
         """What the words say is what the picture shows. Raises InvariantError."""
@@ -119,7 +134,8 @@ def tell(entry: Entry, on_step: OnStep) -> None:
         }
         await stage.client.create_topic(TOPIC, assignment=[setup.replicas], configs=configs)
         await stage.until_isr(*setup.replicas)
-        await stage.until_fetch_waits(*setup.replicas[1:])
+        if len(setup.replicas) > 1:
+            await stage.until_fetch_waits(*setup.replicas[1:])
         stage.checker = InvariantChecker(simulation, clean_elections=not setup.unclean)
         stage.checker.start()
         await story.tell(stage)
@@ -128,7 +144,10 @@ def tell(entry: Entry, on_step: OnStep) -> None:
             stage.expect_acked()
 
     with _quiet():
-        simulation.run(run)
+        try:
+            simulation.run(run)
+        finally:
+            gc.collect()  # simulated disks, in cycles: of one story hundreds of megabytes
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from rich.text import Text
 from minikafka.cli.shared.commands import format_bytes
 from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Step
 
-BAR_WIDTH = 30
+BAR_WIDTH = 26
 EPOCH_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "red")
 NOT_COMMITTED = "dim"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minikafka.cli.tour.stage import Setup, Stage
 from minikafka.errors import ErrorCode
 
-SETUP = Setup(min_isr=2, config={"replica.lag.time.max.ms": 10_000})
+SETUP = Setup(min_isr=2, config={"replica.lag.time.max.ms": 10_000}, shows_parked=True)
 
 TO_FOLLOWERS_MS = 100
 FROM_FOLLOWERS_MS = {2: 300, 3: 600}

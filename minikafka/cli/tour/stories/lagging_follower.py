@@ -6,7 +6,7 @@ from minikafka.cli.tour.stage import Setup, Stage
 
 LAG_TIME_MAX_MS = 3_000
 
-SETUP = Setup(config={"replica.lag.time.max.ms": LAG_TIME_MAX_MS})
+SETUP = Setup(config={"replica.lag.time.max.ms": LAG_TIME_MAX_MS}, shows_parked=True)
 
 
 async def tell(stage: Stage) -> None:

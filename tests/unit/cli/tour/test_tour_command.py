@@ -105,8 +105,8 @@ def test_a_log_of_many_records_is_a_bar() -> None:
     lines = text_of(a_step(Replica(1, "leader", 1, whole), Replica(2, "follower", 1, half)))
     bars = [line for line in lines if "█" in line]
     assert bars == [
-        "  broker 1 leader e1   " + "█" * 22 + "▒" * 8 + "  e0[0..99] e1[100..199] HW 150 LEO 200, 2.00 MB",
-        "  broker 2 follower e1 " + "█" * 15 + " " * 15 + "  e0[0..99] HW 100 LEO 100, 1.00 MB",
+        "  broker 1 leader e1   " + "█" * 20 + "▒" * 6 + "  e0[0..99] e1[100..199] HW 150 LEO 200, 2.00 MB",
+        "  broker 2 follower e1 " + "█" * 13 + " " * 13 + "  e0[0..99] HW 100 LEO 100, 1.00 MB",
     ]
 
 
