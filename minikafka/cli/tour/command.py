@@ -15,6 +15,7 @@ from time import sleep  # by name: while a simulation runs, the module has anoth
 from typing import TYPE_CHECKING
 
 from minikafka.cli.tour.catalogue import BY_NAME, STORIES, Entry
+from minikafka.cli.tour.pace import seconds_to_read
 from minikafka.errors import MinikafkaError
 
 if TYPE_CHECKING:
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
 
 PROG = "minikafka tour"
 OK, FAILURE, INTERRUPTED = 0, 1, 130
+UNTOLD = (MinikafkaError, TimeoutError, AssertionError)
+"""What a story raises when it did not come about."""
 ALL = "all"
-WORDS_PER_SECOND = 4.0
-"""Of somebody who reads and looks at the picture, too."""
-PAUSE_MIN_S = 3.0
 SPEED_MAX = 1_000.0
 WIDTH_MAX = 110
 """Longer lines are hard to read."""
@@ -49,6 +49,11 @@ def parser() -> argparse.ArgumentParser:
         "(default: 1)",
     )
     pace.add_argument("--step", action="store_true", help="wait for Enter after each step")
+    options.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write the stories (all, unless some are named) as a page that plays them",
+    )
     return options
 
 
@@ -67,18 +72,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """List the stories, or tell some. Returns the exit status."""
     options = parser()
     arguments = options.parse_args(argv)
-    if not arguments.stories:
+    if not arguments.stories and arguments.html is None:
         if arguments.step or arguments.speed is not None:
             options.error("which story? `minikafka tour` lists them")
         print(catalogue())
         return 0
     try:
-        entries = chosen(arguments.stories)
+        entries = chosen(arguments.stories or [ALL])
     except ValueError as error:
         options.error(str(error))
+    if arguments.html is not None and (arguments.step or arguments.speed == 0):
+        options.error(
+            "a page waits for its reader by itself: --html goes with a --speed above 0, not with --step"
+        )
     if arguments.step and not sys.stdin.isatty():
         options.error("--step waits for Enter at a terminal, and standard input is none")
     try:
+        if arguments.html is not None:
+            return _write_page(entries, arguments)
         return _tell(entries, arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -117,11 +128,37 @@ def _tell(entries: Sequence[Entry], arguments: argparse.Namespace) -> int:
         teller.begin(entry)
         try:
             tell(entry, teller.show)
-        except (MinikafkaError, TimeoutError, AssertionError) as error:
-            print(f"{PROG}: {entry.name}: {error}", file=sys.stderr)
-            return FAILURE
+        except UNTOLD as error:
+            return _failed(entry, error)
         teller.end(entry)
     return OK
+
+
+def _write_page(entries: Sequence[Entry], arguments: argparse.Namespace) -> int:
+    from minikafka.cli.shared.commands import CommandError, write_text
+    from minikafka.cli.tour.page import page
+    from minikafka.cli.tour.stage import tell
+
+    told: dict[Entry, list[Step]] = {}
+    for entry in entries:
+        steps = told[entry] = []
+        try:
+            tell(entry, steps.append)
+        except UNTOLD as error:
+            return _failed(entry, error)
+    try:
+        write_text(arguments.html, page(told, speed=1.0 if arguments.speed is None else arguments.speed))
+    except CommandError as error:
+        print(f"{PROG}: {error}", file=sys.stderr)
+        return FAILURE
+    count = sum(map(len, told.values()))
+    print(f"{arguments.html}: {len(told)} {'story' if len(told) == 1 else 'stories'}, {count} steps")
+    return OK
+
+
+def _failed(entry: Entry, error: Exception) -> int:
+    print(f"{PROG}: {entry.name}: {error}", file=sys.stderr)
+    return FAILURE
 
 
 class Teller:
@@ -167,7 +204,7 @@ class Teller:
             if not sys.stdin.readline():
                 raise KeyboardInterrupt
         elif self._speed:
-            sleep(max(len(step.text.split()) / WORDS_PER_SECOND, PAUSE_MIN_S) / self._speed)
+            sleep(seconds_to_read(step.text) / self._speed)
 
 
 if __name__ == "__main__":

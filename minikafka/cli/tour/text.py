@@ -9,7 +9,7 @@ Colours say what the letters say too, so that a pipe loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
@@ -124,36 +124,44 @@ def draw(replicas: Sequence[Replica], leader: int | None = None) -> Iterator[Tex
     """A line for each replica; with a line of offsets above, when each record has its cell."""
     names = [describe_replica(each, leader) for each in replicas]
     width = max([*map(len, names), len("offset")]) + 1
-    logs = [each.log for each in replicas if each.log is not None]
-    if any(log.cells is None for log in logs):
-        longest = max(log.end for log in logs)
+    columns = columns_of(replicas)
+    if columns is None:
+        longest = max(each.log.end for each in replicas if each.log is not None)
         for name, replica in zip(names, replicas, strict=True):
             yield Text(name.ljust(width)).append_text(_bar(replica.log, longest))
         return
-    cells = {log_cell.offset: 0 for log in logs for log_cell in log.cells or ()}
-    for log in logs:
-        for cell in log.cells or ():
-            cells[cell.offset] = max(cells[cell.offset], len(describe_cell(cell)), len(str(cell.offset)))
-    columns = sorted(cells.items())
     if columns:
-        offsets = "".join(f"│{offset:<{size}}" for offset, size in columns)
+        offsets = "".join(f"│{offset:<{size}}" for offset, size in columns.items())
         yield Text("offset".ljust(width) + offsets + "│", style="dim")
     for name, replica in zip(names, replicas, strict=True):
         yield Text(name.ljust(width)).append_text(_row(replica.log, columns))
 
 
-def _row(log: Log | None, columns: Sequence[tuple[int, int]]) -> Text:
+def columns_of(replicas: Sequence[Replica]) -> dict[int, int] | None:
+    """The offsets of all logs in ascending order, with the width that the widest record of each needs; None:
+    a log has too many for that."""
+    logs = [each.log for each in replicas if each.log is not None]
+    if any(log.cells is None for log in logs):
+        return None
+    columns: dict[int, int] = {}
+    for cell in sorted((cell for log in logs for cell in log.cells or ()), key=lambda cell: cell.offset):
+        needed = max(len(describe_cell(cell)), len(str(cell.offset)))
+        columns[cell.offset] = max(columns.get(cell.offset, 0), needed)
+    return columns
+
+
+def _row(log: Log | None, columns: Mapping[int, int]) -> Text:
     line = Text()
     if log is None:
         return line
     cells = {each.offset: each for each in log.cells or ()}
-    for offset, size in columns:
+    for offset, size in columns.items():
         cell = cells.get(offset)
         line.append_text(_border(log, offset))
         text = "" if cell is None else describe_cell(cell)
         style = "" if cell is None else _style(cell.epoch, is_committed=offset < log.high_watermark)
         line.append(text.ljust(size), style)
-    line.append_text(_border(log, log.end if not columns else columns[-1][0] + 1))
+    line.append_text(_border(log, max(columns) + 1 if columns else log.end))
     return line.append(f"  {describe_log(log)}")
 
 

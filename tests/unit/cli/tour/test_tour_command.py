@@ -12,25 +12,11 @@ from rich.console import Console
 
 from minikafka.cli.tour import command, stage
 from minikafka.cli.tour.catalogue import STORIES, Entry
-from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Span, Step, Supposition
+from minikafka.cli.tour.pace import PICTURE_S, WORDS_PER_SECOND
+from minikafka.cli.tour.snapshot import Replica, Span, Step, Supposition
 from minikafka.cli.tour.text import render
 from minikafka.errors import InvariantError
-from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment
-
-ISR = (BrokerId(1), BrokerId(2))
-
-
-def a_log(*texts: str, high_watermark: int, epoch: int = 0) -> Log:
-    end = len(texts)
-    cells = tuple(Cell(offset, epoch, text) for offset, text in enumerate(texts))
-    return Log(0, high_watermark, high_watermark, end, end * 10, (Span(epoch, 0, end),), cells)
-
-
-def a_step(*replicas: Replica, suppositions: tuple[Supposition, ...] = ()) -> Step:
-    state = PartitionState(BrokerId(1), LeaderEpoch(0), ISR, controller_epoch=1)
-    partition = PartitionPicture("story-0", state, ReplicaAssignment(ISR), replicas)
-    picture = Picture(1_234.0, 4, 1, (3,), (), (partition,), ())
-    return Step(1, "Something happens", "Because it does.", ("a fact",), picture, suppositions)
+from tests.unit.cli.tour.steps import a_log, a_long_log, a_step
 
 
 def text_of(step: Step) -> list[str]:
@@ -62,6 +48,8 @@ def test_the_list_loads_no_broker() -> None:
         (["acks-all", "--speed", "nan"], "'nan' is no number from 0 to 1000"),
         (["acks-all", "--speed", "2", "--step"], "not allowed with"),
         (["acks-all", "--step"], "standard input is none"),
+        (["acks-all", "--step", "--html", "page.html"], "not with --step"),
+        (["--speed", "0", "--html", "page.html"], "a --speed above 0"),
     ],
 )
 def test_bad_usage_is_named(
@@ -100,8 +88,8 @@ def test_who_leads_no_more_and_does_not_know_it_is_marked() -> None:
 
 
 def test_a_log_of_many_records_is_a_bar() -> None:
-    whole = Log(0, 150, 150, 200, 2_000_000, (Span(0, 0, 100), Span(1, 100, 200)), None)
-    half = Log(0, 100, 100, 100, 1_000_000, (Span(0, 0, 100),), None)
+    whole = a_long_log(Span(0, 0, 100), Span(1, 100, 200), high_watermark=150, size_bytes=2_000_000)
+    half = a_long_log(Span(0, 0, 100), high_watermark=100, size_bytes=1_000_000)
     lines = text_of(a_step(Replica(1, "leader", 1, whole), Replica(2, "follower", 1, half)))
     bars = [line for line in lines if "█" in line]
     assert bars == [
@@ -138,7 +126,7 @@ def test_it_pauses_as_long_as_one_reads_divided_by_the_speed(monkeypatch: pytest
     monkeypatch.setattr(command, "sleep", pauses.append)
     telling(monkeypatch, two_steps)
     assert command.main(["acks-all", "--speed", "2"]) == 0
-    assert pauses == [command.PAUSE_MIN_S / 2] * 2
+    assert pauses == [(PICTURE_S + 3 / WORDS_PER_SECOND) / 2] * 2, "three words, and a picture"
     pauses.clear()
     assert command.main(["acks-all"]) == 0
     assert pauses == [], "output is no terminal: nobody reads as it comes"
