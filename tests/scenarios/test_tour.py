@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from docs.generator import tour
 from minikafka.cli.tour.catalogue import BY_NAME, STORIES
 from minikafka.cli.tour.snapshot import Log, Step
 from minikafka.cli.tour.stage import tell
@@ -64,6 +65,11 @@ def test_a_story_is_the_same_whenever_it_is_told() -> None:
     again: list[Step] = []
     tell(BY_NAME["acks-all"], again.append)
     assert tuple(again) == told("acks-all")
+
+
+def test_the_page_in_the_docs_has_what_is_told() -> None:
+    page = tour.tour({each: told(each.name) for each in STORIES})
+    assert tour.PATH.read_text(encoding="utf-8") == page, "run: python -m docs.generator.tour"
 
 
 def test_acks_all_is_parked_from_the_append_to_the_last_fetch_of_the_isr() -> None:

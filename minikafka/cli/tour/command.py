@@ -121,11 +121,11 @@ def chosen(names: Sequence[str]) -> list[Entry]:
 
 
 def _tell(entries: Sequence[Entry], arguments: argparse.Namespace) -> int:
-    from minikafka.cli.tour.stage import tell
-
     teller = Teller(speed=arguments.speed, waits_for_enter=arguments.step)
     for entry in entries:
         teller.begin(entry)
+        from minikafka.cli.tour.stage import tell  # brokers and all: there is something to read meanwhile
+
         try:
             tell(entry, teller.show)
         except UNTOLD as error:

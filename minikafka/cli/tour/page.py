@@ -25,6 +25,7 @@ from minikafka.cli.tour.text import (
     describe_partition,
     describe_progress,
     describe_replica,
+    describe_waiting,
 )
 
 BAR = 1_000
@@ -96,8 +97,7 @@ def _picture(picture: Picture, before: Picture | None) -> Iterator[str]:
         for line in describe_progress(partition):
             yield f'<p class="quiet">{escape(line)}</p>'
     for each in picture.waiting:
-        what = f"parked at broker {each.broker}, {each.left_ms} ms left: {each.what}"
-        yield f'<p class="quiet">{escape(what)}</p>'
+        yield f'<p class="quiet">{escape(describe_waiting(each))}</p>'
 
 
 def _known(before: PartitionPicture | None) -> dict[int, Sequence[Cell]] | None:

@@ -16,7 +16,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from minikafka.cli.shared.commands import format_bytes
-from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Step
+from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Step, Waiting
 
 BAR_WIDTH = 26
 EPOCH_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "red")
@@ -25,9 +25,15 @@ NOT_COMMITTED = "dim"
 
 def render(step: Step) -> RenderableType:
     """One step, as it is printed."""
-    lines = [*_picture(step.picture), *_suppositions(step), *_facts(step)]
     title = Rule(Text(f"{step.number}. {step.title}", style="bold"), align="left")
-    return Group(title, Text(f"{step.text}\n"), *(Text("  ").append_text(line) for line in lines), Text())
+    drawing = (Text("  ").append_text(line) for line in draw_step(step))
+    return Group(title, Text(f"{step.text}\n"), *drawing, Text())
+
+
+def draw_step(step: Step, *, timed: bool = True) -> list[Text]:
+    """Its picture, what would have been, and its facts; with the moments of virtual time, unless they are of
+    no interest."""
+    return [*_picture(step.picture, timed), *_suppositions(step), *_facts(step)]
 
 
 def _facts(step: Step) -> Iterator[Text]:
@@ -41,26 +47,31 @@ def _suppositions(step: Step) -> Iterator[Text]:
         yield from draw(each.replicas)
 
 
-def _picture(picture: Picture) -> Iterator[Text]:
-    yield Text(describe_cluster(picture), style="dim")
+def _picture(picture: Picture, timed: bool) -> Iterator[Text]:
+    yield Text(describe_cluster(picture, timed=timed), style="dim")
     for partition in picture.partitions:
         yield Text(describe_partition(partition), style="bold")
         yield from draw(partition.replicas, leader=partition.state.leader)
         yield from (Text(line, style="dim") for line in describe_progress(partition))
-    for each in picture.waiting:
-        yield Text(f"parked at broker {each.broker}, {each.left_ms} ms left: {each.what}", style="dim")
+    yield from (Text(describe_waiting(each, timed=timed), style="dim") for each in picture.waiting)
 
 
-def describe_cluster(picture: Picture) -> str:
+def describe_cluster(picture: Picture, *, timed: bool = True) -> str:
     """When it is, who is the controller, who does not run."""
     controller = "nobody" if picture.controller is None else f"broker {picture.controller}"
     parts = [
-        f"at {picture.at_ms / 1000:,.3f} s",
+        *([f"at {picture.at_ms / 1000:,.3f} s"] if timed else []),
         f"controller {controller} (epoch {picture.controller_epoch})",
         *(f"broker {each} is down" for each in picture.down),
         *(f"broker {each} is paused" for each in picture.paused),
     ]
     return " · ".join(parts)
+
+
+def describe_waiting(waiting: Waiting, *, timed: bool = True) -> str:
+    """What is parked where, and for how long at most."""
+    left = f", {waiting.left_ms} ms left" if timed else ""
+    return f"parked at broker {waiting.broker}{left}: {waiting.what}"
 
 
 def describe_partition(partition: PartitionPicture) -> str:
