@@ -106,12 +106,14 @@ class Cluster(ClusterView):
 
     # Records
 
-    async def produce(self, count: int, *, at: int, acks: int = -1, batch_size: int = 1) -> None:
+    async def produce(self, count: int, *, at: int, acks: int = -1, batch_size: int = 1) -> int:
         """``count`` records to the broker ``at``, ``batch_size`` in each batch, one batch after the other.
+        Returns the offset that the last batch got.
 
         Raises:
             KafkaError: the broker's answer. BrokerUnavailable: it is unknown what became of a batch.
         """
+        offset = -1
         for _ in range(count // batch_size):
             values = [b"m%d" % (self._numbers + number) for number in range(batch_size)]
             self._numbers += batch_size
@@ -119,6 +121,7 @@ class Cluster(ClusterView):
             offset = await self.produce_batch(batch, at=at, acks=acks)
             if acks == -1:
                 self.acked.update(enumerate(values, start=offset))
+        return offset
 
     async def produce_batch(self, batch: bytes, *, at: int, acks: int) -> int:
         """Returns the offset that it got. Raises as ``produce``."""
