@@ -153,6 +153,12 @@ class DelayedOperationPurgatory(Generic[T]):
         """Operations that wait."""
         return self._delayed
 
+    def operations(self) -> list[T]:
+        """Those that wait, each once. It visits every watch list: for who looks, not for who serves."""
+        lists = [_snapshot(watchers) for watchers in self._watchers.values()]
+        found = dict.fromkeys(operation for operations in lists for operation in operations)
+        return [operation for operation in found if not operation._completed]
+
     def try_complete_else_watch(self, operation: T, keys: Sequence[Hashable]) -> bool:
         """Complete ``operation`` now or leave it here until an event on one of ``keys`` or its deadline.
 

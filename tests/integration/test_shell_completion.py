@@ -66,7 +66,7 @@ def script(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_subcommands_options_and_choices_are_offered(script: tuple[str, Path]) -> None:
     shell, path = script
-    assert offered(path, shell, "to") == {"topics"}
+    assert offered(path, shell, "to") == {"topics", "tour"}
     assert offered(path, shell, "cluster", "st") == {"start", "stop"}
     assert offered(path, shell, "groups", "describe", "--mem") == {"--members"}
     assert "--topic" in offered(path, shell, "groups", "-b", "host:1", "reset-offsets", "--")

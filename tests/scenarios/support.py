@@ -1,28 +1,18 @@
-"""The words in which the replication stories are told: a cluster with one partition, and what is done to it.
+"""How the replication stories are played: each in a simulation of its own, under the invariant checker.
 
-A story is a coroutine that is given a ``Cluster``; ``play`` runs it in a simulation of its own, with the
-invariant checker looking on. Brokers A, B and C hold the replicas, in the order that the story wants (the
-first leads). The controller is D, who holds none and so can look on while the others die.
-
-What a story expects is a picture of the logs (``pictures.py``), and so is what it says when it fails.
+A story is a coroutine that is given a ``Cluster`` (``minikafka.testing.stories``). What it expects is a
+picture of the logs, and so is what it says when it fails.
 """
 
 from __future__ import annotations
 
-import asyncio
-import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from minikafka.errors import ErrorCode, KafkaError
-from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.broker import Property
-from minikafka.testing.simulation.client import PRODUCE_VERSION, SimulatedClient, check, make_batch
-from minikafka.testing.simulation.disk import Survival
 from minikafka.testing.simulation.invariants import InvariantChecker
-from minikafka.testing.simulation.simulation import LOG_DIRECTORY, PORT, STORE, Simulation
-from minikafka.types import BrokerId
-from tests.scenarios.pictures import NAMES, PARTITION, TOPIC, A, B, C, ClusterView, D, E
+from minikafka.testing.simulation.simulation import Simulation
+from minikafka.testing.stories.cluster import Cluster
+from minikafka.testing.stories.pictures import PARTITION, TOPIC, A, B, C, D, E
 
 __all__ = ["PARTITION", "TOPIC", "A", "B", "C", "Cluster", "D", "E", "play"]
 
@@ -34,8 +24,6 @@ CONFIG: Mapping[str, Property] = {
     "replica.fetch.backoff.ms": 100,
     "controlled.shutdown.retry.backoff.ms": 500,
 }
-PATIENCE_MS = 30_000
-"""I16."""
 
 Story = Callable[["Cluster"], Awaitable[None]]
 
@@ -86,202 +74,3 @@ def play(
 
     simulation.run(run)
     return simulation.trace
-
-
-class Cluster(ClusterView):
-    """The cluster of one story, and what can be done to it."""
-
-    checker: InvariantChecker
-
-    def __init__(self, simulation: Simulation, replicas: Sequence[int]) -> None:
-        super().__init__(simulation, replicas)
-        self.client = self.new_client()
-        self._numbers = 0
-        self._rules: list[Callable[[], None]] = []
-
-    def new_client(self) -> SimulatedClient:
-        """One with connections of its own: on one connection answers keep the order of the requests."""
-        return SimulatedClient([(f"broker-{node_id}", PORT) for node_id in (D, *sorted(self.replicas))])
-
-    # Waiting
-
-    def always(self, rule: Callable[[], None]) -> None:
-        """From here on ``rule`` is asked every millisecond in which the story waits; it raises."""
-        self._rules.append(rule)
-
-    async def until(self, condition: Callable[[], bool], what: str, *, within_ms: int = PATIENCE_MS) -> None:
-        """Look every millisecond. Raises TimeoutError."""
-        for _ in range(within_ms):
-            if condition():
-                return
-            await self.pause(1)
-        raise TimeoutError(f"not within {within_ms} ms: {what}")
-
-    async def pause(self, wait_ms: int) -> None:
-        """Let the cluster go on for a while."""
-        for _ in range(wait_ms):
-            await asyncio.sleep(0.001)
-            for rule in self._rules:
-                rule()
-
-    async def until_logs(self, picture: str, *, within_ms: int = PATIENCE_MS) -> None:
-        """Until the replicas look like ``picture``."""
-        await self.until(lambda: self.looks_like(picture), textwrap.dedent(picture), within_ms=within_ms)
-
-    async def until_leads(self, node_id: int, *, epoch_min: int = 0) -> None:
-        what = f"{NAMES[node_id]} leads since e{epoch_min} or later"
-        await self.until(lambda: self.leads(node_id, epoch_min=epoch_min), what)
-
-    async def until_follows(self, node_id: int, leader: int, *, epoch_min: int = 0) -> None:
-        """Until the broker has heard whom it follows, since which epoch or later."""
-
-        def is_so() -> bool:
-            partition = self.hosted(node_id)
-            return partition is not None and (
-                partition.leader_id == leader and partition.leader_epoch >= epoch_min
-            )
-
-        await self.until(is_so, f"{NAMES[node_id]} follows {NAMES[leader]} in e{epoch_min} or later")
-
-    async def until_fetch_waits(self, *node_ids: int) -> None:
-        """Until their leader knows that they have all that it has, and keeps their next fetch waiting."""
-
-        def is_so() -> bool:
-            leader = self.partition(self.state.leader)
-            ends = [leader.replication.followers[BrokerId(each)].log_end_offset for each in node_ids]
-            return set(ends) == {leader.log.log_end_offset}
-
-        await self.until(is_so, f"{[NAMES[each] for each in node_ids]} have fetched everything")
-
-    async def until_isr(self, *node_ids: int) -> None:
-        """Until the store has exactly these in sync, and their leader knows it."""
-
-        def is_so() -> bool:
-            state = self.state
-            leader = self.hosted(state.leader) if state.leader in self.replicas else None
-            return (
-                set(state.isr) == set(node_ids)
-                and leader is not None
-                and leader.is_leader
-                and set(leader.isr) == set(node_ids)
-            )
-
-        await self.until(is_so, f"the ISR is {[NAMES[each] for each in node_ids]}")
-
-    # Records
-
-    async def produce(self, count: int, *, at: int, acks: int = -1, batch_size: int = 1) -> None:
-        """``count`` records to the broker ``at``, ``batch_size`` in each batch, one batch after the other.
-
-        Raises:
-            KafkaError: the broker's answer. BrokerUnavailable: it is unknown what became of a batch.
-        """
-        for _ in range(count // batch_size):
-            values = [b"m%d" % (self._numbers + number) for number in range(batch_size)]
-            self._numbers += batch_size
-            batch = make_batch(values, timestamp_ms=self.broker(at).clock.now_ms())
-            offset = await self.produce_batch(batch, at=at, acks=acks)
-            if acks == -1:
-                self.acked.update(enumerate(values, start=offset))
-
-    async def produce_batch(self, batch: bytes, *, at: int, acks: int) -> int:
-        """Returns the offset that it got. Raises as ``produce``."""
-        body = {
-            "transactional_id": None,
-            "acks": acks,
-            "timeout": 5_000,
-            "topic_data": [{"name": TOPIC, "partition_data": [{"index": 0, "records": batch}]}],
-        }
-        address = self.broker(at).address
-        answer = await self.client.request(address, ApiKey.PRODUCE, body, version=PRODUCE_VERSION)
-        found = answer.responses[0].partition_responses[0]
-        check(found.error_code, found.error_message)
-        return int(found.base_offset)
-
-    def send(self, *, at: int, acks: int = -1) -> asyncio.Task[ErrorCode]:
-        """One record, without waiting. The task tells the answer's error."""
-
-        async def answer() -> ErrorCode:
-            try:
-                await self.produce(1, at=at, acks=acks)
-            except KafkaError as error:
-                return error.code
-            except BrokerUnavailable:
-                return ErrorCode.NETWORK_EXCEPTION
-            return ErrorCode.NONE
-
-        return asyncio.create_task(answer())
-
-    # Breaking things
-
-    def cut(self, source: int, target: int) -> None:
-        """One way: what ``source`` sends to ``target`` from now on waits."""
-        self.simulation.network.cut(f"broker-{source}", f"broker-{target}")
-
-    def heal(self, source: int, target: int) -> None:
-        self.simulation.network.heal(f"broker-{source}", f"broker-{target}")
-
-    def part(self, one: int, *others: int) -> None:
-        """Cut both ways between ``one`` and each of ``others``."""
-        for other in others:
-            self.cut(one, other)
-            self.cut(other, one)
-
-    def join(self, one: int, *others: int) -> None:
-        """End what ``part`` did."""
-        for other in others:
-            self.heal(one, other)
-            self.heal(other, one)
-
-    def delay(self, source: int, target: int, delay_ms: float) -> None:
-        """One way, exactly; links are as in a data centre before."""
-        self.simulation.network.delay(f"broker-{source}", f"broker-{target}", delay_ms)
-
-    def delay_to_store(self, node_id: int, delay_ms: float) -> None:
-        self.simulation.network.delay(f"broker-{node_id}", STORE, delay_ms)
-
-    def cut_from_store(self, node_id: int) -> None:
-        """One way: the broker's requests reach the store, the answers wait."""
-        self.simulation.network.cut(STORE, f"broker-{node_id}")
-
-    def heal_from_store(self, node_id: int) -> None:
-        self.simulation.network.heal(STORE, f"broker-{node_id}")
-
-    def session_id(self, node_id: int) -> int:
-        """The broker's session with the store, 0 when there is none."""
-        ids = [
-            session.id
-            for session in self.simulation.store.sessions.values()
-            if session.connection.client == f"broker-{node_id}"
-        ]
-        return max(ids, default=0)
-
-    def expire(self, node_id: int) -> None:
-        """The store gives the broker's session up, whatever it does."""
-        self.simulation.store.expire_session(self.session_id(node_id))
-
-    def kill(self, node_id: int) -> None:
-        """SIGKILL, noticed by all at once."""
-        self.broker(node_id).kill()
-        self.expire(node_id)
-
-    def power_off(self, node_id: int, survival: Survival) -> None:
-        """The machine goes dark; ``survival`` says what is left of what was not synced. The session lasts
-        until ``expire``."""
-        self.broker(node_id).power_off(survival)
-        self.client = self.new_client()  # the other one is not told that its connection is dead
-
-    async def start(self, node_id: int) -> None:
-        """Start a broker that is down."""
-        await self.broker(node_id).start()
-
-    async def bounce(self, node_id: int) -> None:
-        """Kill a follower and start it: the partition's leader epoch rises, and nothing is written."""
-        epoch = self.state.leader_epoch
-        self.kill(node_id)
-        await self.until(lambda: self.state.leader_epoch > epoch, "the leader epoch rises")
-        await self.start(node_id)
-
-    def lose_disk(self, node_id: int) -> None:
-        """A broker that is down has an empty disk from now on."""
-        self.broker(node_id).disk.mount().remove_tree(LOG_DIRECTORY)

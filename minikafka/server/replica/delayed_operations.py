@@ -83,6 +83,9 @@ WATCHED_PARTITIONS_MAX = 10_000
 """So many partitions wake a parked fetch, and are counted then; of the others it hears when max wait is over.
 More are in no honest consumer's request, and each append to one of them counts all."""
 
+_NAMED_MAX = 3
+"""Partitions that a ``repr`` names."""
+
 
 class Fetch:
     """A fetch under way. ``start`` answers it or returns the promise of an answer."""
@@ -284,6 +287,13 @@ class DelayedFetch(DelayedOperation):
         self._was_tried = False
         """Whether anything has happened to a partition since it was read: then this was called."""
 
+    def __repr__(self) -> str:
+        wanted = [read.wanted for read in self._reads]
+        at = [f"{each.topic_partition} from {each.fetch_offset}" for each in wanted[:_NAMED_MAX]]
+        more = f" and {len(wanted) - len(at)} more" if len(wanted) > len(at) else ""
+        who = f"broker {self._params.replica_id}" if self._params.is_from_follower else "a consumer"
+        return f"DelayedFetch(of {who}: {', '.join(at)}{more})"
+
     def try_complete(self) -> bool:
         self._was_tried = True
         accumulated = 0
@@ -397,6 +407,10 @@ class DelayedProduce(DelayedOperation):
         self._then = then
         self._is_abandoned = False
         self._pending: PendingResponse | None = None
+
+    def __repr__(self) -> str:
+        more = f" and {len(self._appends) - _NAMED_MAX} more" if len(self._appends) > _NAMED_MAX else ""
+        return f"DelayedProduce({', '.join(map(repr, self._appends[:_NAMED_MAX]))}{more})"
 
     def park(self, pending: PendingResponse) -> None:
         """Wait for the replicas, as long as ``pending`` is waited for."""

@@ -134,6 +134,15 @@ def test_who_has_just_looked_is_watched_without_a_try(fixture: Fixture) -> None:
         fixture.purgatory.watch(Operation(), [])
 
 
+def test_who_looks_sees_each_that_waits_once(fixture: Fixture) -> None:
+    waiting, over = Operation(), Operation()
+    fixture.purgatory.try_complete_else_watch(waiting, ["a", "b"])
+    fixture.purgatory.try_complete_else_watch(over, ["b", "c"])
+    assert fixture.purgatory.operations() == [waiting, over]
+    over.force_complete()  # and stays in its lists until a purge
+    assert fixture.purgatory.watched == 4 and fixture.purgatory.operations() == [waiting]
+
+
 def test_an_operation_without_keys_is_our_bug(fixture: Fixture) -> None:
     with pytest.raises(InvariantError, match="without keys"):
         fixture.purgatory.try_complete_else_watch(Operation(), [])

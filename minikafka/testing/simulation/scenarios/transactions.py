@@ -105,6 +105,11 @@ class TransactionalProducer:
                 self._coordinators.pop(at, None)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
+    @property
+    def producer(self) -> tuple[int, int]:
+        """Its producer id and epoch."""
+        return self._producer_id, self._epoch
+
     async def begin(self) -> None:
         body = {
             "transactional_id": self._id,
@@ -139,8 +144,8 @@ class TransactionalProducer:
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
         self._sequences[partition] += 1
 
-    async def send_offsets(self, group: str, positions: dict[int, int]) -> None:
-        """``sendOffsetsToTransaction``: how far ``group`` has read ``TOPIC``, by partition."""
+    async def send_offsets(self, group: str, positions: dict[int, int], *, topic: str = TOPIC) -> None:
+        """``sendOffsetsToTransaction``: how far ``group`` has read ``topic``, by partition."""
         body = {
             "transactional_id": self._id,
             "group_id": group,
@@ -149,7 +154,7 @@ class TransactionalProducer:
             "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
-            "topics": [{"name": TOPIC, "partitions": positions_body(positions)}],
+            "topics": [{"name": topic, "partitions": positions_body(positions)}],
         }
         version = TRANSACTIONAL_OFFSETS_VERSION
         await self._ask(ApiKey.TXN_OFFSET_COMMIT, body, group=group, version=version)

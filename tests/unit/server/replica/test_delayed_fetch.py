@@ -70,6 +70,12 @@ def test_without_max_wait_or_without_partitions_nothing_waits(replicas: Replicas
     assert finish(fetch.start()) == (b"nothing",)
 
 
+def test_who_looks_sees_what_it_waits_for(replicas: Replicas) -> None:
+    replicas.fetch(TP, OTHER)
+    (waiting,) = replicas.manager.parked.fetch.operations()
+    assert repr(waiting) == f"DelayedFetch(of a consumer: {TP} from 0, {OTHER} from 0)"
+
+
 def test_an_error_of_one_partition_is_answered_at_once_beside_the_others(replicas: Replicas) -> None:
     replicas.fetch(TP, TopicPartition("unknown", 0))
     fine, unknown = replicas.answer

@@ -69,6 +69,17 @@ def test_it_is_answered_when_every_in_sync_replica_has_every_partition(replicas:
     assert replicas.manager.parked.produce.delayed == 0
 
 
+def test_who_looks_sees_what_it_waits_for(replicas: Replicas) -> None:
+    Produce(replicas, TP, OTHER)
+    (waiting,) = replicas.manager.parked.produce.operations()
+    assert repr(waiting) == (
+        f"DelayedProduce(UncommittedAppend({TP} to 1: pending), UncommittedAppend({OTHER} to 1: pending))"
+    )
+    many = [UncommittedAppend(TP, Offset(5)) for _ in range(10)]
+    operation = DelayedProduce(replicas.manager, many, lambda: None, timeout_ms=TIMEOUT_MS)
+    assert repr(operation).count("UncommittedAppend") == 3 and repr(operation).endswith(" and 7 more)")
+
+
 def test_each_waits_for_its_own_records(replicas: Replicas) -> None:
     first, second = Produce(replicas), Produce(replicas)
     fetch(replicas, 1)

@@ -1,0 +1,1 @@
+"""A module for each story: ``SETUP``, the cluster that it begins with, and ``tell``, what happens."""
