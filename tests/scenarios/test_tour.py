@@ -146,13 +146,13 @@ def test_the_preferred_replica_leads_again_when_it_is_in_sync_and_not_before() -
 
 
 def test_a_reassignment_outlives_the_controller_that_began_it() -> None:
-    before, begun, dead, joined, resumed, done = told("controller-failover")
+    before, begun, dead, copied, resumed, done = told("controller-failover")
     assert before.picture.controller == 4 and before.picture.partitions[0].assignment.adding == ()
-    for step in (begun, dead, joined, resumed):
+    for step in (begun, dead, copied, resumed):
         assignment = step.picture.partitions[0].assignment
         assert (assignment.adding, assignment.removing) == ((5,), (1,))
     assert log(begun, 5).end == 3 and log(dead, 5).end == 5 and 4 in dead.picture.down
-    assert set(isr(joined)) == {1, 2, 3, 5} and joined.picture.partitions[0].state.leader == 1
+    assert log(copied, 5).end == log(copied, 1).end and set(isr(copied)) == {1, 2, 3}
     assert resumed.picture.controller not in (None, 4)
     assert resumed.picture.controller_epoch == before.picture.controller_epoch + 1
     assert resumed.picture.partitions[0].state.leader == 5 and 1 not in isr(resumed)

@@ -37,26 +37,29 @@ async def tell(stage: Stage) -> None:
         """Its session with the store lasts for a while: until it ends, nobody takes over. Copying does
         not need a controller: it is between broker 5 and the leader.""",
     )
-    await stage.until_isr(1, 2, 3, 5)
+    await _broker_5_has(stage, RECORDS)
     picture = stage.show(
-        "Broker 5 has everything and joins the ISR. There the matter rests",
-        """The leader adds it to the ISR by itself, with a conditional write to the partition's state.
-        What comes next, a new leader, and the end of broker 1's replica, is for the controller, and there
-        is none.""",
+        "Broker 5 has everything. There the matter rests",
+        """Its leader asks the controller to add it to the ISR (AlterPartition, KIP-497), and asks again,
+        for there is none that answers. Producers notice nothing: the leader counts the members that the
+        ISR would have, too, until it knows which it is.""",
     )
     stage.check(picture.partitions[0].assignment.adding == (5,), "the reassignment is under way")
+    stage.check(5 not in picture.partitions[0].state.isr, "the ISR is the old one")
     epoch = picture.controller_epoch
     await stage.until(lambda: stage.controller not in (None, 4), "there is a controller")
     await stage.until(lambda: stage.state.leader != 1, "broker 1 leads no more")
     picture = stage.show(
         f"The session is over: broker {stage.controller} is the controller, and goes on with the plan",
         """The session's end removed /controller; the first broker that made it again is the controller.
-        It read everything from the store and found a reassignment whose new replicas are all in the ISR.
-        So it elected a leader among those that stay: broker 1 must not be removed while it leads.""",
+        It read everything from the store, wrote the ISR for which the leader was asking, and found a
+        reassignment whose new replicas are all in it. So it elected a leader among those that stay:
+        broker 1 must not be removed while it leads.""",
     )
     stage.check(picture.controller_epoch > epoch, "the controller epoch rose")
     await stage.until(lambda: not stage.look().partitions[0].assignment.is_being_reassigned, "it is done")
     await stage.until(lambda: stage.hosted(1) is None, "broker 1 has no replica")
+    await stage.until(lambda: _leads(stage, 5), "broker 5 knows that it leads")
     await stage.produce(1, at=5)
     await stage.until(lambda: stage.log(3).high_watermark == RECORDS + 1, "broker 3 knows the HW")
     stage.expect_same_logs(2, 3, 5)
@@ -67,6 +70,11 @@ async def tell(stage: Stage) -> None:
         step is written down before the next begins. What the dead controller may still send is refused:
         its controller epoch is too old.""",
     )
+
+
+def _leads(stage: Stage, node_id: int) -> bool:
+    replica = stage.hosted(node_id)
+    return replica is not None and replica.is_leader
 
 
 async def _broker_5_has(stage: Stage, count: int) -> None:
