@@ -41,6 +41,7 @@ from minikafka.coordinator.share.messages import (
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
+from minikafka.metrics.request_metrics import Histogram
 from minikafka.purgatory.timing_wheel import Timer, TimerTask
 from minikafka.server.replica.partition import LATEST_TIMESTAMP, OffsetAndEpoch, Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
@@ -90,6 +91,20 @@ class ShareCounts:
         """Produce requests for them, by group."""
         self.dead_letter_failures: Counter[str] = Counter()
         """Of those, what failed for good, by group."""
+        self.load_times_ms = Histogram()
+        """Until a share partition was loaded, or could not be."""
+        self.fetches: dict[str, FetchFigures] = {}
+        """By group, of those with members here."""
+
+
+class FetchFigures:
+    """How the share fetches of a group went."""
+
+    def __init__(self) -> None:
+        self.acquire_times_ms = Histogram()
+        """From when a fetch came, or had last held partitions, until it held some, or its time was up."""
+        self.acquired_percents = Histogram()
+        """How many of a fetch's partitions were held when it was answered."""
 
 
 class ShareParts(NamedTuple):
@@ -216,6 +231,7 @@ class HostedSharePartition:
     # Loading
 
     async def _load(self) -> None:
+        began_ms = self._now_ms()
         try:
             await self._read_state()
         except KafkaError as error:
@@ -226,6 +242,8 @@ class HostedSharePartition:
             raise
         else:
             self._changed(self)
+        finally:
+            self._parts.counts.load_times_ms.update(self._now_ms() - began_ms)
 
     async def _read_state(self) -> None:
         topic_id, number = self.key.at

@@ -350,6 +350,35 @@ async def test_metrics_tell_of_each_share_partition(tmp_path: Path) -> None:
         assert numbers() == {}
 
 
+async def test_metrics_tell_how_the_fetches_of_a_group_go_while_it_has_members(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+
+        def numbers(name: str) -> dict[str, float]:
+            """Of a summary: its count and its median."""
+            found = {}
+            for sample in share_groups(broker.broker.services):
+                if sample is not None and sample.series.name.endswith(name):
+                    found[sample.suffix or sample.labels[-1]] = sample.value
+            return {key: found[key] for key in ("_count", "0.50") if key in found}
+
+        ratio, acquire_time = "requesttopicpartitionsfetchratio", "topicpartitionsacquiretimems"
+        assert numbers("partitionloadtimems")["_count"] == 0
+        a, b = await broker.member("a"), await broker.member("b")
+        assert await a.gets(max_wait_ms=100) == []
+        await until(broker.broker, lambda: numbers("partitionloadtimems")["_count"] == 1, "it is loaded")
+        assert numbers(ratio) == {"_count": 1, "0.50": 0}
+        assert numbers(acquire_time)["0.50"] >= 100
+        broker.produce(1)
+        assert await b.gets() == [(0, 0, 1)]
+        assert numbers(ratio) == {"_count": 2, "0.50": 50}  # none of one partition, then all
+        assert numbers(acquire_time)["_count"] == 2
+        assert await b.acknowledge((0, 0, ACCEPT), epoch=-1) is ErrorCode.NONE
+        assert numbers(ratio)["_count"] == 2
+        assert await a.acknowledge(epoch=-1) is ErrorCode.NONE
+        assert numbers(ratio) == numbers(acquire_time) == {}
+        assert numbers("partitionloadtimems")["_count"] == 1
+
+
 async def test_a_group_that_begins_at_the_end_keeps_that_when_its_leader_restarts(tmp_path: Path) -> None:
     async with shared(tmp_path, start_offset=-1) as broker:
         member = await broker.member("a")
