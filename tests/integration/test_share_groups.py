@@ -212,6 +212,7 @@ def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_ki
     )
 
 
+@pytest.mark.minikafka_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_leaders_create_a_dead_letter_queue_together_and_write_to_other_brokers(
     start_cluster: StartCluster,
