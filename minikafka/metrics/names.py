@@ -920,10 +920,24 @@ IN_FLIGHT_BATCHES = mbean_gauge(
     "Of those: runs of records with the same history. Kafka counts batches.",
     *SHARE_PARTITION_LABELS,
 )
+_share_group_summary = partial(mbean_summary, "kafka.server:ShareGroupMetrics")
+SHARE_PARTITION_LOAD_TIME = _share_group_summary(
+    "PartitionLoadTimeMs", "Milliseconds until a share partition was loaded, or could not be."
+)
+SHARE_FETCH_RATIO = _share_group_summary(
+    "RequestTopicPartitionsFetchRatio",
+    "Percent of a share fetch's partitions that were acquired for its answer; of groups with members here.",
+    "group",
+)
+SHARE_ACQUIRE_TIME = _share_group_summary(
+    "TopicPartitionsAcquireTimeMs",
+    "Milliseconds until a share fetch acquired partitions, or gave up; of groups with members here.",
+    "group",
+)
 _dead_letters = partial(mbean_counter, "kafka.server:ShareGroupMetrics")
 DEAD_LETTERS = _dead_letters(
     "DeadLetterQueueRecordCount", "Records that are in dead letter queues of share groups.", "group"
-)
+)._replace(mbean="kafka.server:type=ShareGroupMetrics,name=DeadLetterQueueRecordCount,group=…")
 DEAD_LETTER_REQUESTS = _dead_letters(
     "DeadLetterQueueTotalProduceRequests", "Produce requests for dead letter queues.", "group"
 )
@@ -954,6 +968,9 @@ SHARE_GROUPS = (
     ACQUISITION_LOCK_TIMEOUTS,
     IN_FLIGHT_RECORDS,
     IN_FLIGHT_BATCHES,
+    SHARE_PARTITION_LOAD_TIME,
+    SHARE_FETCH_RATIO,
+    SHARE_ACQUIRE_TIME,
     DEAD_LETTERS,
     DEAD_LETTER_REQUESTS,
     DEAD_LETTER_FAILURES,

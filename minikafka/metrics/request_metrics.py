@@ -59,6 +59,28 @@ class KafkaTimer:
         return self._durations_ms.quantiles(shares)
 
 
+class Histogram:
+    """A count, and the latest values (Yammer's ``Histogram``)."""
+
+    __slots__ = ("_values", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._values = Reservoir()
+
+    def __repr__(self) -> str:
+        return f"Histogram({self.count})"
+
+    def update(self, value: float) -> None:
+        """There is one more."""
+        self.count += 1
+        self._values.add(value)
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """See ``request_metrics.quantiles``."""
+        return self._values.quantiles(shares)
+
+
 class OneMinuteRate:
     """How often a second something happened, as an average in which a minute ago weighs 1/e of now.
 

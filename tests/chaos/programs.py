@@ -1,4 +1,7 @@
-"""What each client of a chaos run is started with: Python's own, Kafka's from Maven, and kgo, built by Go."""
+"""What each client of a chaos run is started with: Python's own, Kafka's from Maven, and kgo, built by Go.
+
+``python -m tests.chaos.programs`` builds kgo's beforehand.
+"""
 
 from __future__ import annotations
 
@@ -63,3 +66,7 @@ def kgo() -> Path:
         )
         assert built.returncode == 0, f"Go could not build kgo's client:\n{built.stdout}{built.stderr}"
     return program
+
+
+if __name__ == "__main__":
+    kgo()

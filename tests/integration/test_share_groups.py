@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,20 +46,41 @@ def write(bootstrap: str, topic: str, values: Sequence[bytes]) -> set[bytes]:
     return set(values)
 
 
+@contextmanager
+def groups_of_each_client(bootstrap: str, topic: str) -> Iterator[list[ShareGroup]]:
+    """Two members of librdkafka in one group, and two of kgo in another where Go is; in the end nothing came
+    again that was accepted."""
+    programs: list[Path | None] = [None]
+    if shutil.which("go") is not None:
+        programs.append(kgo())
+    groups = []
+    for program in programs:
+        group = "workers" if program is None else "kgo-workers"
+        configure_group(bootstrap, group, share_auto_offset_reset="earliest")
+        groups.append(ShareGroup(bootstrap, group, topic, members=2, kgo=program))
+    try:
+        yield groups
+    finally:
+        for each in groups:
+            each.close()
+    for each in groups:
+        each.check()
+
+
 def test_members_share_a_partition_and_what_they_accept_survives_a_kill(broker: BrokerProcess) -> None:
-    topic, group = "orders", "workers"
+    topic = "orders"
     confluent.make_topic(broker.bootstrap, topic)
-    configure_group(broker.bootstrap, group, share_auto_offset_reset="earliest")
-    first = produced(broker.bootstrap, topic, "a", 200)
-    members = ShareGroup(broker.bootstrap, group, topic, members=2)
-    members.wait_for(first)
-    broker.kill()
-    broker.start()
-    second = produced(broker.bootstrap, topic, "b", 100)
-    members.wait_for(second)
-    members.close()
-    members.check()
-    assert {each.value for each in members.deliveries} == first | second
+    values = produced(broker.bootstrap, topic, "a", 200)
+    with groups_of_each_client(broker.bootstrap, topic) as groups:
+        for group in groups:
+            group.wait_for(values)
+        broker.kill()
+        broker.start()
+        values |= produced(broker.bootstrap, topic, "b", 100)
+        for group in groups:
+            group.wait_for(values)
+    for group in groups:
+        assert {each.value for each in group.deliveries} == values
 
 
 WRITTEN = (b"v0", b"release1", b"reject2", b"v3")
@@ -115,24 +137,23 @@ def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, new
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.timeout(300)
 def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: StartCluster) -> None:
-    topic, group = "orders", "workers"
+    topic = "orders"
     cluster = start_cluster(properties=PROPERTIES | {"share.coordinator.state.topic.num.partitions": 1})
     cluster.make_topic(topic)
-    configure_group(cluster.bootstrap, group, share_auto_offset_reset="earliest")
     values = produced(cluster.bootstrap, topic, "0", 100)
-    members = ShareGroup(cluster.bootstrap, group, topic, members=2)
-    members.wait_for(values)
-    for number, what in enumerate((topic, STATE), start=1):
-        victim = cluster.leader(what)
-        cluster.brokers[victim].kill()
-        more = produced(cluster.bootstrap, topic, str(number), 100)
-        members.wait_for(more, deadline_s=90)
-        values |= more
-        cluster.brokers[victim].start()
-        cluster.wait_until_whole(topic, STATE)
-    members.close()
-    members.check()
-    assert {each.value for each in members.deliveries} == values
+    with groups_of_each_client(cluster.bootstrap, topic) as groups:
+        for group in groups:
+            group.wait_for(values)
+        for number, what in enumerate((topic, STATE), start=1):
+            victim = cluster.leader(what)
+            cluster.brokers[victim].kill()
+            values |= produced(cluster.bootstrap, topic, str(number), 100)
+            for group in groups:
+                group.wait_for(values, deadline_s=90)
+            cluster.brokers[victim].start()
+            cluster.wait_until_whole(topic, STATE)
+    for group in groups:
+        assert {each.value for each in group.deliveries} == values
 
 
 def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_killed_before(
@@ -191,6 +212,7 @@ def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_ki
     )
 
 
+@pytest.mark.minikafka_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_leaders_create_a_dead_letter_queue_together_and_write_to_other_brokers(
     start_cluster: StartCluster,

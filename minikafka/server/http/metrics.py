@@ -692,6 +692,9 @@ def share_groups(services: Services) -> Iterator[Sample | None]:
     for kind in _ACKNOWLEDGE_TYPES:
         yield Sample(names.RECORD_ACKNOWLEDGEMENTS, manager.counts.acknowledged[kind], (kind.name.title(),))
     yield from _in_flight(manager)
+    load_times = manager.counts.load_times_ms
+    yield from summary(names.SHARE_PARTITION_LOAD_TIME, load_times.quantiles(SHARES), count=load_times.count)
+    yield from _share_fetches(manager)
     for series, by_group in (
         (names.DEAD_LETTERS, manager.counts.dead_letters),
         (names.DEAD_LETTER_REQUESTS, manager.counts.dead_letter_requests),
@@ -728,6 +731,22 @@ def _in_flight(manager: SharePartitionManager) -> Iterator[Sample | None]:
     yield from timeouts
     yield from records
     yield from batches
+
+
+def _share_fetches(manager: SharePartitionManager) -> Iterator[Sample | None]:
+    of_groups = list(manager.counts.fetches.items())
+    for group_id, figures in of_groups:
+        ratios = figures.acquired_percents
+        yield from summary(
+            names.SHARE_FETCH_RATIO, ratios.quantiles(SHARES), count=ratios.count, labels=(group_id,)
+        )
+        yield None
+    for group_id, figures in of_groups:
+        times = figures.acquire_times_ms
+        yield from summary(
+            names.SHARE_ACQUIRE_TIME, times.quantiles(SHARES), count=times.count, labels=(group_id,)
+        )
+        yield None
 
 
 _ACKNOWLEDGE_TYPES = (

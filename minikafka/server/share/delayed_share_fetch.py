@@ -24,7 +24,7 @@ from minikafka.purgatory.purgatory import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.share.hosted_share_partition import HostedSharePartition
+from minikafka.server.share.hosted_share_partition import FetchFigures, HostedSharePartition
 from minikafka.share.share_partition import AcquiredRecords, AcquireMode, FetchedBatch
 from minikafka.types import Buffer, Offset
 
@@ -64,18 +64,23 @@ class ShareFetch:
         params: ShareFetchParams,
         partitions: Sequence[HostedSharePartition],
         *,
+        wanted: int,
+        figures: FetchFigures,
         replicas: ReplicaManager,
         log_io: LogIo,
         changed: Callable[[HostedSharePartition], None],
     ) -> None:
-        """``partitions`` in the order in which they are to be read. ``changed`` is told of those that this
-        fetch lets go."""
+        """``partitions`` in the order in which they are to be read, of ``wanted`` that were asked for.
+        ``changed`` is told of those that this fetch lets go."""
         self._params = params
         self._partitions = partitions
         self._replicas = replicas
         self._log_io = log_io
         self._changed = changed
         self._held: list[HostedSharePartition] = []
+        self._wanted = wanted
+        self._figures = figures
+        self._acquires_since_ms = replicas.clock.monotonic_ms()
 
     def __repr__(self) -> str:
         return f"ShareFetch({self._params.member_id}, {self._partitions})"
@@ -88,10 +93,14 @@ class ShareFetch:
             while True:
                 left_ms = deadline_ms - clock.monotonic_ms()
                 if self._held or self.is_ready(min_bytes=self._params.min_bytes if left_ms > 0 else 0):
+                    acquired = len(self._held)
                     reads = self._failed() + await self._read_held()
                     if reads:
+                        self._note_answer(acquired)
                         return reads
                 if left_ms <= 0:
+                    self._note_acquire_time()
+                    self._note_answer(0)
                     return []
                 await self._wait(left_ms)
         finally:
@@ -112,7 +121,18 @@ class ShareFetch:
         for hosted in held:
             hosted.fetcher = self
         self._held = held
+        if held:
+            self._note_acquire_time()
         return True
+
+    def _note_acquire_time(self) -> None:
+        """``DelayedShareFetch.updateAcquireElapsedTimeMetric``."""
+        now_ms = self._replicas.clock.monotonic_ms()
+        self._figures.acquire_times_ms.update(now_ms - self._acquires_since_ms)
+        self._acquires_since_ms = now_ms
+
+    def _note_answer(self, acquired: int) -> None:
+        self._figures.acquired_percents.update(acquired * 100 // self._wanted)
 
     def _bytes_available(self, hosted: HostedSharePartition, min_bytes: int) -> int:
         shared = hosted.shared

@@ -17,8 +17,12 @@ An ended one answers with its error; the next fetch begins another (``manager``)
 What is for the group's dead letter queue is written there in the order in which it comes up, as much at once
 as has come up meanwhile, and is archived then, whether that was possible or not (``dead_letter_queue``).
 
+A group that begins ``by_duration`` begins with a record: while none is as young, this is LOADING.
+
 Where it differs from Kafka: a start offset that ``share.auto.offset.reset`` decides is persisted at once.
 With ``latest``, what was delivered and not acknowledged when a leader dies would be passed over by the next.
+Kafka answers members with OFFSET_NOT_AVAILABLE until a record is as young as ``by_duration`` says, and looks
+again with each fetch; here fetches wait as for any record.
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ from minikafka.coordinator.share.messages import (
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
+from minikafka.metrics.request_metrics import Histogram
+from minikafka.purgatory.purgatory import DelayedOperation
 from minikafka.purgatory.timing_wheel import Timer, TimerTask
 from minikafka.server.replica.partition import LATEST_TIMESTAMP, OffsetAndEpoch, Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
@@ -59,6 +65,8 @@ logger = logging.getLogger(__name__)
 
 EARLIEST = "earliest"
 BY_DURATION = "by_duration"
+RESET_RETRY_MS = 1_000
+"""Until the group's settings are looked at again, while it has no record to begin with."""
 
 ENDING = frozenset(
     {
@@ -90,6 +98,20 @@ class ShareCounts:
         """Produce requests for them, by group."""
         self.dead_letter_failures: Counter[str] = Counter()
         """Of those, what failed for good, by group."""
+        self.load_times_ms = Histogram()
+        """Until a share partition was loaded, or could not be."""
+        self.fetches: dict[str, FetchFigures] = {}
+        """By group, of those with members here."""
+
+
+class FetchFigures:
+    """How the share fetches of a group went."""
+
+    def __init__(self) -> None:
+        self.acquire_times_ms = Histogram()
+        """From when a fetch came, or had last held partitions, until it held some, or its time was up."""
+        self.acquired_percents = Histogram()
+        """How many of a fetch's partitions were held when it was answered."""
 
 
 class ShareParts(NamedTuple):
@@ -144,6 +166,8 @@ class HostedSharePartition:
         """For the dead letter queue."""
         self._is_writing_dead_letters = False
         self._lock_timer: _LockTimer | None = None
+        self._is_waiting_for_record = False
+        self._began_ms = self._now_ms()
         parts.supervisor.start(f"load-share-partition-{topic_partition}", self._load)
 
     def __repr__(self) -> str:
@@ -173,7 +197,7 @@ class HostedSharePartition:
     def is_idle(self) -> bool:
         """Whether nothing is being read or written."""
         return (
-            self._state is _State.ACTIVE
+            (self._state is _State.ACTIVE or self._is_waiting_for_record)
             and self.fetcher is None
             and not self._is_writing
             and not self._is_writing_dead_letters
@@ -226,6 +250,8 @@ class HostedSharePartition:
             raise
         else:
             self._changed(self)
+        finally:
+            self._parts.counts.load_times_ms.update(self._now_ms() - self._began_ms)
 
     async def _read_state(self) -> None:
         topic_id, number = self.key.at
@@ -252,14 +278,15 @@ class HostedSharePartition:
 
     async def _reset_offset(self) -> int:
         """Where a group begins that has no offset yet (``share.auto.offset.reset``)."""
-        settings = self.settings
-        if settings.auto_offset_reset == EARLIEST:
-            return self.partition().log.log_start_offset
-        if settings.auto_offset_reset == BY_DURATION:
+        while (settings := self.settings).auto_offset_reset == BY_DURATION:
+            end_offset = self.partition().end_offset(FetchIsolation.HIGH_WATERMARK)
             timestamp_ms = self._parts.replicas.clock.now_ms() - settings.auto_offset_reset_ms
             found = await self._offset_for_timestamp(timestamp_ms)
             if found is not None:
                 return found.offset
+            await self._wait_for_records(end_offset)
+        if settings.auto_offset_reset == EARLIEST:
+            return self.partition().log.log_start_offset
         latest = self.partition().offset_for_timestamp(
             LATEST_TIMESTAMP, isolation=FetchIsolation.HIGH_WATERMARK, cached_only=True
         )
@@ -274,6 +301,37 @@ class HostedSharePartition:
                 )
             except ColdRead as cold:
                 await self._parts.log_io.warmed(cold)
+
+    async def _wait_for_records(self, end_offset: int) -> None:
+        """From ``end_offset`` on, or for as long as settings are not looked at again.
+
+        Raises:
+            KafkaError: this has ended.
+        """
+        began_ms = self._now_ms()
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        operation = _DelayedReset(self, end_offset, woken)
+        self._is_waiting_for_record = True
+        try:
+            self._changed(self)  # without a member this ends
+            keys = (self.key, self.topic_partition)
+            self._parts.replicas.parked.share_fetch.try_complete_else_watch(operation, keys)
+            await woken
+        finally:
+            self._is_waiting_for_record = False
+            operation.force_complete()
+            self._began_ms += self._now_ms() - began_ms  # it is no time that loading takes
+        if self.error is not None:
+            raise self.error
+
+    def has_records_from(self, offset: int) -> bool:
+        """Whether some that are committed are there, or this has ended."""
+        try:
+            return (
+                self.error is not None or self.partition().end_offset(FetchIsolation.HIGH_WATERMARK) > offset
+            )
+        except KafkaError:  # it has ended with that
+            return True
 
     # Writing
 
@@ -432,6 +490,29 @@ class _LockTimer(TimerTask):
 
     def run(self) -> None:
         self._hosted.locks_are_over()
+
+
+class _DelayedReset(DelayedOperation):
+    """A group that has no record to begin with."""
+
+    __slots__ = ("_end_offset", "_hosted", "_woken")
+
+    def __init__(self, hosted: HostedSharePartition, end_offset: int, woken: asyncio.Future[None]) -> None:
+        super().__init__(RESET_RETRY_MS)
+        self._hosted = hosted
+        self._end_offset = end_offset
+        self._woken = woken
+
+    def try_complete(self) -> bool:
+        return self._hosted.has_records_from(self._end_offset) and self.force_complete()
+
+    def on_complete(self) -> None:
+        if not self._woken.done():
+            self._woken.set_result(None)
+
+    def on_failure(self, error: Exception) -> None:
+        if not self._woken.done():
+            self._woken.set_exception(error)
 
 
 def _for_consumers(error: KafkaError) -> KafkaError:

@@ -18,6 +18,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Connection
 from minikafka.server.share.hosted_share_partition import (
+    FetchFigures,
     HostedSharePartition,
     ShareKey,
     ShareParts,
@@ -100,6 +101,8 @@ class SharePartitionManager:
         """What its member holds is available to others. Nothing, when it has ended."""
         self._forget(session)
         if self.sessions.end(session):
+            if not self.sessions.has_group(session.key.group_id):
+                self.counts.fetches.pop(session.key.group_id, None)
             self.release(session.key)
             for hosted in list(self._hosted.values()):
                 self._end_unused(hosted)
@@ -136,10 +139,18 @@ class SharePartitionManager:
                 hosted.append(self._find_or_begin(ShareKey(group_id, at), topic))
             except KafkaError as error:
                 answers[at] = error
-        if answers or not hosted:
+        if not hosted:
+            return answers
+        if answers:
             params = params._replace(max_wait_ms=0)
         fetch = delayed_share_fetch.ShareFetch(
-            params, hosted, replicas=self._replicas, log_io=self._parts.log_io, changed=self._changed
+            params,
+            hosted,
+            wanted=len(partitions),
+            figures=self._figures(group_id),
+            replicas=self._replicas,
+            log_io=self._parts.log_io,
+            changed=self._changed,
         )
         for read in await fetch.run():
             if read.error is None:
@@ -147,6 +158,15 @@ class SharePartitionManager:
             elif read.error.code is not ErrorCode.COORDINATOR_NOT_AVAILABLE:  # else it is loaded again
                 answers[read.hosted.key.at] = read.error
         return answers
+
+    def _figures(self, group_id: str) -> FetchFigures:
+        """Kept while the group has members here: so there are no more than sessions."""
+        figures = self.counts.fetches.get(group_id)
+        if figures is None:
+            figures = FetchFigures()
+            if self.sessions.has_group(group_id):
+                self.counts.fetches[group_id] = figures
+        return figures
 
     async def acknowledge(
         self,

@@ -271,15 +271,15 @@ class InvariantChecker:
             leader = next((each for each in by_broker.values() if each.is_leader), None)
             if leader is None:
                 raise InvariantError(f"{at} has no leader: {by_broker}")
+            start = max(_first_comparable(each) for each in by_broker.values())
             for node_id, partition in by_broker.items():
                 partition.log.validate()
-                self._compare(f"{at} on broker {node_id}", partition, leader)
+                self._compare(f"{at} on broker {node_id}", partition, leader, start)
 
-    def _compare(self, where: str, partition: Partition, leader: Partition) -> None:
+    def _compare(self, where: str, partition: Partition, leader: Partition, start: int) -> None:
         if partition.topic_partition.topic in self._compacted and not partition.log.config.compact:
             return  # how far each replica had come is not known any more
         bound = min(partition.log.high_watermark, leader.log.high_watermark)
-        start = max(_first_comparable(partition), _first_comparable(leader))
         ours, theirs = read_up_to(partition, start, bound), read_up_to(leader, start, bound)
         expected = Offset(start)
         for _, header in iterate_headers(ours):
@@ -299,7 +299,7 @@ class InvariantChecker:
 
 
 def _first_comparable(partition: Partition) -> int:
-    """From where on a log is as it was written."""
+    """From where on a log is as it was written, unless it is a copy of one that was compacted further."""
     return max(partition.log.log_start_offset, partition.log.first_dirty_offset or 0)
 
 

@@ -2,7 +2,8 @@
 //
 //	chaos producer ROLE BOOTSTRAP TOPIC PARTITIONS HISTORY SEED
 //	chaos member PROTOCOL BOOTSTRAP TOPICS GROUP HISTORY
-//	chaos share BOOTSTRAP GROUP TOPIC COUNT (share.go; it has no history)
+//	chaos share BOOTSTRAP GROUP TOPIC COUNT
+//	chaos share-member BOOTSTRAP GROUP TOPIC (share.go; these have no history)
 //
 // ROLE is idempotent or transactional. SIGTERM ends it in good order.
 package main
@@ -107,6 +108,8 @@ func main() {
 		read(ctx, arguments)
 	case "share":
 		share(ctx, arguments)
+	case "share-member":
+		shareMember(ctx, arguments)
 	}
 }
 

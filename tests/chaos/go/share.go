@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -60,4 +62,59 @@ func share(ctx context.Context, arguments []string) {
 	for _, each := range refused {
 		fmt.Println("failed", each)
 	}
+}
+
+// shareMember accepts what it gets until SIGTERM, whatever becomes of brokers meanwhile. It prints each record, and
+// after the answers to its acknowledgements those that count, with the time: "got MS VALUE" and "accepted MS VALUE".
+//
+//	chaos share-member BOOTSTRAP GROUP TOPIC
+func shareMember(ctx context.Context, arguments []string) {
+	bootstrap, group, topic := arguments[0], arguments[1], arguments[2]
+	var lock sync.Mutex
+	var refused error
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
+		kgo.ConsumeTopics(topic),
+		kgo.ShareGroup(group),
+		kgo.MetadataMinAge(time.Second),
+		kgo.MetadataMaxAge(2*time.Second),
+		kgo.ShareAckCallback(func(_ *kgo.Client, told kgo.ShareAckResults) {
+			if err := told.Error(); err != nil {
+				lock.Lock()
+				defer lock.Unlock()
+				refused = err
+			}
+		}),
+	)
+	check(err)
+	for ctx.Err() == nil {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "a fetch failed:", err)
+		}
+		got := fetches.Records()
+		lock.Lock()
+		refused = nil
+		lock.Unlock()
+		for _, record := range got {
+			fmt.Printf("got %f %s\n", now(), record.Value)
+			record.Ack(kgo.AckAccept)
+		}
+		// Asked to end, it waits for the answers all the same.
+		if err := client.FlushAcks(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "acknowledgements failed:", err)
+			continue
+		}
+		lock.Lock()
+		err := refused
+		lock.Unlock()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "acknowledgements were refused:", err)
+			continue
+		}
+		for _, record := range got {
+			fmt.Printf("accepted %f %s\n", now(), record.Value)
+		}
+	}
+	client.Close()
 }

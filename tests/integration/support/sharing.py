@@ -1,10 +1,12 @@
-"""Members of a share group through confluent-kafka, each in a thread, and what they have seen."""
+"""Members of a share group, and what they have seen: of confluent-kafka, or kgo's program."""
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, ShareConsumer
@@ -44,14 +46,22 @@ class Delivery(NamedTuple):
 
 
 class ShareGroup:
-    """Members that accept all they get, until ``close``."""
+    """Members that accept all they get, until ``close``; each has a thread here."""
 
     def __init__(
-        self, bootstrap: str, group: str, topic: str, *, members: int, config: Mapping[str, Any] | None = None
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        *,
+        members: int,
+        config: Mapping[str, Any] | None = None,
+        kgo: Path | None = None,
     ) -> None:
+        """``config`` is that of confluent-kafka's consumers; ``kgo``: the program that runs instead."""
         self.deliveries: list[Delivery] = []
         self.accepted: dict[bytes, float] = {}
-        """When it was answered that a value is accepted."""
+        """When it was first answered that a value is accepted."""
         self.errors: list[BaseException] = []
         self._config = {
             "bootstrap.servers": bootstrap,
@@ -60,6 +70,8 @@ class ShareGroup:
             **(config or {}),
         }
         self._topic = topic
+        command = [str(kgo), "share-member", bootstrap, group, topic]
+        self._processes = [] if kgo is None else [_started(command) for _ in range(members)]
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(members)
@@ -69,9 +81,13 @@ class ShareGroup:
 
     def close(self) -> None:
         self._over.set()
+        for process in self._processes:
+            process.terminate()
         for thread in self._threads:
             thread.join(60)
-            assert not thread.is_alive(), "a share consumer does not close"
+        for process in self._processes:
+            process.kill()  # else it outlives the test
+        assert not any(thread.is_alive() for thread in self._threads), "a share consumer does not close"
         if self.errors:
             raise self.errors[0]
 
@@ -92,15 +108,34 @@ class ShareGroup:
 
     def _run(self, member: int) -> None:
         try:
-            consumer = ShareConsumer(self._config)
-            try:
-                consumer.subscribe([self._topic])
-                while not self._over.is_set():
-                    self._poll(consumer, member)
-            finally:
-                consumer.close()
+            if self._processes:
+                self._read(self._processes[member], member)
+            else:
+                self._consume(member)
         except BaseException as error:  # noqa: BLE001 - the test's thread raises it
             self.errors.append(error)
+
+    def _read(self, process: subprocess.Popen[str], member: int) -> None:
+        """What kgo's program prints until it has ended; its clock is that of ``time.monotonic``."""
+        assert process.stdout is not None
+        with process:
+            for line in process.stdout:
+                what, at_ms, value = line.split()
+                at_s = float(at_ms) / 1000
+                if what == "got":
+                    self.deliveries.append(Delivery(member, value.encode(), at_s))
+                else:
+                    self.accepted.setdefault(value.encode(), at_s)
+        assert process.returncode == 0, f"kgo's program ended with {process.returncode}"
+
+    def _consume(self, member: int) -> None:
+        consumer = ShareConsumer(self._config)
+        try:
+            consumer.subscribe([self._topic])
+            while not self._over.is_set():
+                self._poll(consumer, member)
+        finally:
+            consumer.close()
 
     def _poll(self, consumer: ShareConsumer, member: int) -> None:
         values = []
@@ -118,4 +153,9 @@ class ShareGroup:
         except KafkaException:
             return  # not known what became of them: they may come again
         if outcomes and all(error is None for error in outcomes.values()):
-            self.accepted |= dict.fromkeys(values, time.monotonic())
+            for value in values:
+                self.accepted.setdefault(value, time.monotonic())
+
+
+def _started(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

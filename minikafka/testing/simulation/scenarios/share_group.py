@@ -10,16 +10,17 @@ Checked by ``Promises``, of the leader that the store names and that knows it, i
     S2   nothing that was acknowledged, and answered, comes again
     S3   each record is settled in the end: accepted, rejected, or delivered as often as the limit says
     S4   no delivery count is over the limit
+    S5   an acknowledgement counts only of the member that holds the record
 
 A broker that closes a connection gives back what its member held (``ShareSession``), and the member hears of
-it later. So S1 is broken only when both sessions go on.
+it later. So S1 and S5 are broken only when both sessions go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -158,6 +159,25 @@ class Promises:
             self._suspicions.append(_Suspicion(now, what, {before.session, held.session}))
         self.held[offset] = held
 
+    def held_by_others(
+        self, session: Session, term: Term | None, offsets: Iterable[int], now: float
+    ) -> list[Held]:
+        """Those that hold some of ``offsets`` in this term; ``session`` does not then."""
+        found = [self.held[offset] for offset in offsets if offset in self.held]
+        return [
+            each
+            for each in found
+            if each.session is not session and each.term == term and now < each.lock_until
+        ]
+
+    def acknowledged(
+        self, session: Session, offsets: Iterable[int], others: Iterable[Held], now: float
+    ) -> None:
+        """It counts; ``others`` were ``held_by_others`` when it was asked for, in a term that lasts."""
+        for other in others:
+            what = f"S5: {session} acknowledged some of {sorted(offsets)}, which are locked for {other}"
+            self._suspicions.append(_Suspicion(now, what, {other.session}))
+
     def went_on(self, session: Session, asked_at: float) -> None:
         """It was asked then, and has answered. Raises InvariantError."""
         for suspicion in self._suspicions:
@@ -249,7 +269,7 @@ class ShareMember:
             if self._rng.random() < PIGGYBACK_SHARE:
                 riding = kinds
             elif kinds:
-                await self._acknowledge(client, address, session, kinds)
+                await self._acknowledge(client, address, leader, session, kinds)
 
     async def _heartbeat(self) -> None:
         """When it is due. Raises KafkaError, BrokerUnavailable."""
@@ -293,7 +313,8 @@ class ShareMember:
             "share_acquire_mode": self._rng.randrange(2),
             "forgotten_topics_data": [],
         }
-        final = self._begins_to_settle(kinds)
+        others = self._promises.held_by_others(session, term, kinds, asked_at)
+        final = self._begins_to_settle(session, kinds)
         try:
             answer = await client.request(address, ApiKey.SHARE_FETCH, body)
         except BrokerUnavailable:
@@ -302,8 +323,9 @@ class ShareMember:
         check(answer.error_code, answer.error_message)
         self._goes_on(session, asked_at)
         held = None
-        if term is not None and term.leader == leader and run.term() == term:
-            held = Held(session, term, asked_at + (LOCK_MS - 1) / 1000)  # brokers count whole ms
+        lasting = self._lasting(term, leader)
+        if lasting is not None:
+            held = Held(session, lasting, asked_at + (LOCK_MS - 1) / 1000)  # brokers count whole ms
         offsets = []
         failure: KafkaError | None = None
         for topic in answer.responses:
@@ -314,6 +336,8 @@ class ShareMember:
                         offsets.append(offset)
                 if kinds and partition.acknowledge_error_code == ErrorCode.NONE:
                     self._has_settled(final)
+                    if lasting is not None:
+                        self._promises.acknowledged(session, kinds, others, loop.time())
                 for code in (partition.error_code, partition.acknowledge_error_code):
                     if code != ErrorCode.NONE:
                         failure = KafkaError(ErrorCode(code), partition.error_message)
@@ -322,22 +346,37 @@ class ShareMember:
         return offsets
 
     async def _acknowledge(
-        self, client: SimulatedClient, address: Address, session: Session, kinds: dict[int, int]
+        self,
+        client: SimulatedClient,
+        address: Address,
+        leader: int,
+        session: Session,
+        kinds: dict[int, int],
     ) -> None:
-        asked_at = self._run.simulation.loop.time()
+        asked_at, term = self._run.simulation.loop.time(), self._run.term()
         body = self._body(session, kinds)
-        final = self._begins_to_settle(kinds)
+        others = self._promises.held_by_others(session, term, kinds, asked_at)
+        final = self._begins_to_settle(session, kinds)
         answer = await client.request(address, ApiKey.SHARE_ACKNOWLEDGE, body)
         check(answer.error_code, answer.error_message)
         self._goes_on(session, asked_at)
         (found,) = answer.responses[0].partitions
         check(found.error_code, found.error_message)
         self._has_settled(final)
+        if self._lasting(term, leader) is not None:
+            self._promises.acknowledged(session, kinds, others, self._run.simulation.loop.time())
 
-    def _begins_to_settle(self, kinds: dict[int, int]) -> set[int]:
+    def _lasting(self, term: Term | None, leader: int) -> Term | None:
+        """The term in which a request was made of ``leader``, if it is the leader's and has not ended."""
+        is_there = term is not None and term.leader == leader and self._run.term() == term
+        return term if is_there else None
+
+    def _begins_to_settle(self, session: Session, kinds: dict[int, int]) -> set[int]:
         """What it accepts or rejects."""
         for offset in kinds:
-            self._promises.held.pop(offset, None)
+            held = self._promises.held.get(offset)
+            if held is not None and held.session is session:
+                del self._promises.held[offset]
         final = {offset for offset, kind in kinds.items() if kind != RELEASE}
         self._promises.uncertain |= final - self._promises.settled.keys()
         return final

@@ -124,8 +124,8 @@ class Shared:
         self.topic_id = topic_id
         self._clients: list[BrokerClient] = []
 
-    def produce(self, count: int, *, producer_id: int = -1) -> None:
-        records = [Record(index, 1_000, None, b"value", ()) for index in range(count)]
+    def produce(self, count: int, *, producer_id: int = -1, timestamp_ms: int = 1_000) -> None:
+        records = [Record(index, timestamp_ms, None, b"value", ()) for index in range(count)]
         batch = build_batch(
             records,
             producer_id=producer_id,
@@ -350,6 +350,35 @@ async def test_metrics_tell_of_each_share_partition(tmp_path: Path) -> None:
         assert numbers() == {}
 
 
+async def test_metrics_tell_how_the_fetches_of_a_group_go_while_it_has_members(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+
+        def numbers(name: str) -> dict[str, float]:
+            """Of a summary: its count and its median."""
+            found = {}
+            for sample in share_groups(broker.broker.services):
+                if sample is not None and sample.series.name.endswith(name):
+                    found[sample.suffix or sample.labels[-1]] = sample.value
+            return {key: found[key] for key in ("_count", "0.50") if key in found}
+
+        ratio, acquire_time = "requesttopicpartitionsfetchratio", "topicpartitionsacquiretimems"
+        assert numbers("partitionloadtimems")["_count"] == 0
+        a, b = await broker.member("a"), await broker.member("b")
+        assert await a.gets(max_wait_ms=100) == []
+        await until(broker.broker, lambda: numbers("partitionloadtimems")["_count"] == 1, "it is loaded")
+        assert numbers(ratio) == {"_count": 1, "0.50": 0}
+        assert numbers(acquire_time)["0.50"] >= 100
+        broker.produce(1)
+        assert await b.gets() == [(0, 0, 1)]
+        assert numbers(ratio) == {"_count": 2, "0.50": 50}  # none of one partition, then all
+        assert numbers(acquire_time)["_count"] == 2
+        assert await b.acknowledge((0, 0, ACCEPT), epoch=-1) is ErrorCode.NONE
+        assert numbers(ratio)["_count"] == 2
+        assert await a.acknowledge(epoch=-1) is ErrorCode.NONE
+        assert numbers(ratio) == numbers(acquire_time) == {}
+        assert numbers("partitionloadtimems")["_count"] == 1
+
+
 async def test_a_group_that_begins_at_the_end_keeps_that_when_its_leader_restarts(tmp_path: Path) -> None:
     async with shared(tmp_path, start_offset=-1) as broker:
         member = await broker.member("a")
@@ -361,6 +390,40 @@ async def test_a_group_that_begins_at_the_end_keeps_that_when_its_leader_restart
     async with shared(tmp_path, is_new=False) as broker:
         member = await broker.member("b")
         assert await member.gets() == [(3, 4, 1)]
+
+
+async def test_a_group_begins_with_the_first_record_that_is_as_young_as_its_duration(tmp_path: Path) -> None:
+    async with shared(tmp_path, start_offset=-1) as broker:
+        await broker.set_group(**{"auto.offset.reset": "by_duration:PT1H"})
+        now_ms = broker.broker.services.clock.now_ms()
+        broker.produce(3)
+        member = await broker.member("a")
+        assert await member.gets(max_wait_ms=100) == []
+        broker.produce(2)
+        assert await member.gets(max_wait_ms=100) == []
+        assert await broker.start_offset() == -1
+        broker.produce(1, timestamp_ms=now_ms)
+        assert await member.gets() == [(5, 5, 1)]
+        assert await broker.start_offset() == 5
+        broker.produce(1)  # what comes after it may be as old as it likes
+        assert await member.gets() == [(6, 6, 1)]
+
+
+async def test_a_group_without_a_record_to_begin_with_waits_no_longer_than_its_members_and_its_duration(
+    tmp_path: Path,
+) -> None:
+    async with shared(tmp_path, start_offset=-1) as broker:
+        await broker.set_group(**{"auto.offset.reset": "by_duration:PT1H"})
+        broker.produce(3)
+        member, manager = await broker.member("a"), broker.broker.services.share_partitions
+        assert await member.gets(max_wait_ms=0) == []
+        await until(broker.broker, lambda: len(manager) == 1, "it is being loaded")
+        assert await member.acknowledge(epoch=-1) is ErrorCode.NONE
+        await until(broker.broker, lambda: len(manager) == 0, "nobody waits for a record")
+        member.epoch = 0
+        assert await member.gets(max_wait_ms=0) == []
+        await broker.set_group(**{"auto.offset.reset": "earliest"})
+        assert await member.gets() == [(0, 2, 1)]
 
 
 async def test_the_coordinator_of_a_share_partition_is_found(tmp_path: Path) -> None:
