@@ -189,7 +189,13 @@ class SimulatedBroker:
     @property
     def has_started(self) -> bool:
         """Whether there is a process, and it has come up."""
-        return self.is_running and self._server is not None
+        return self.started_server is not None
+
+    @property
+    def started_server(self) -> Broker | None:
+        """The running broker itself; None until it has come up."""
+        process = self.host.process
+        return None if process is None or process.is_dead else self._server
 
     @property
     def process(self) -> Process:
