@@ -57,12 +57,17 @@ class _Looked(NamedTuple):
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     eligible: tuple[int, ...]
-    min_isr: int
+    min_insync_replicas: int
 
     @property
     def rules(self) -> tuple[object, ...]:
         """By which its leader appends and commits."""
-        return self[4:]
+        return *self[4:-1], self.min_isr
+
+    @property
+    def min_isr(self) -> int:
+        """Never more than there are replicas."""
+        return min(self.min_insync_replicas, len(self.replicas))
 
 
 _Incarnation = tuple[object, TopicPartition]
@@ -121,30 +126,32 @@ class InvariantChecker:
         moved: dict[TopicPartition, None] = {}
         seen = self._seen
         for broker in self._simulation.brokers.values():
-            if not broker.has_started:
+            server = broker.started_server
+            if server is None:
                 continue
-            for partition in broker.server.services.replica_manager.partitions.values():
+            for partition in server.services.replica_manager.partitions.values():
                 log = partition.log
                 if not log.is_open:
                     continue
                 replication = partition.replication
-                state = _Looked(
+                isr = replication.isr
+                state = (  # a ``_Looked``, which most looks do not need
                     log.log_start_offset,
                     log.last_stable_offset,
                     log.high_watermark,
                     log.log_end_offset,
                     partition.leader_id,
                     partition.leader_epoch,
-                    partition.partition_epoch,
-                    partition.isr,
-                    partition.replicas,
-                    replication.isr.eligible,
-                    partition.effective_min_isr,
+                    isr.version,
+                    isr.committed,
+                    replication.assignment,
+                    isr.eligible,
+                    log.config.min_insync_replicas,
                 )
                 before = seen.get(partition)
                 if before != state:
-                    self._check(broker, partition, before, state)
-                    seen[partition] = state
+                    after = seen[partition] = _Looked._make(state)
+                    self._check(broker, partition, before, after)
                     moved[partition.topic_partition] = None
         for at in moved:
             self._check_members(at)
@@ -237,16 +244,18 @@ class InvariantChecker:
         if not self.checks_members:
             return
         state = self._states.get(at)
-        hosted = {broker.node_id: self._hosted(broker, at) for broker in self._simulation.brokers.values()}
-        leader = None if state is None else hosted.get(state.leader)
+        brokers = self._simulation.brokers
+        leading = None if state is None else brokers.get(state.leader)
+        leader = None if leading is None else self._hosted(leading, at)
         if state is None or leader is None or leader.leader_epoch != state.leader_epoch:
             return
         high_watermark = leader.log.high_watermark
-        for node_id, partition in hosted.items():
-            if partition is None or partition is leader or partition.topic_id != leader.topic_id:
+        for node_id, broker in brokers.items():
+            partition = None if broker is leading else self._hosted(broker, at)
+            if partition is None or partition.topic_id != leader.topic_id:
                 continue
             replica = ((leader.topic_id, at), node_id)
-            life = self._simulation.brokers[node_id].process.number
+            life = broker.process.number
             if node_id not in state.isr or partition.log.log_end_offset >= high_watermark:
                 self._sound[replica] = life
             elif self._sound.get(replica) == life:  # else it has lost its end with the power, and must leave
@@ -256,9 +265,8 @@ class InvariantChecker:
                 )
 
     def _hosted(self, broker: SimulatedBroker, at: TopicPartition) -> Partition | None:
-        if not broker.has_started:
-            return None
-        partition = broker.server.services.replica_manager.partitions.get(at)
+        server = broker.started_server
+        partition = None if server is None else server.services.replica_manager.partitions.get(at)
         return partition if partition is not None and partition.log.is_open else None
 
     def check_replicas(self) -> None:
@@ -305,8 +313,9 @@ def _first_comparable(partition: Partition) -> int:
 
 def hosted_partitions(broker: SimulatedBroker) -> Iterator[Partition]:
     """The partitions of a broker that runs and has come so far as to have some."""
-    if broker.has_started:
-        yield from list(broker.server.services.replica_manager.partitions.values())
+    server = broker.started_server
+    if server is not None:
+        yield from list(server.services.replica_manager.partitions.values())
 
 
 def read_up_to(partition: Partition, start: int, end: int) -> bytes:
