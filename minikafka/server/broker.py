@@ -344,6 +344,7 @@ class Broker:
         cleaner = LogCleaner(services, remove_later=maintenance.remove_later)
         cleaner.start()
         services.swap_in_staged = cleaner.swap_in_staged
+        services.compactions = cleaner
         ReplicaAlterLogDirs(services, disk_work, quota=services.replication_quotas.alter_log_dirs).start()
         return cleaner
 

@@ -6,7 +6,7 @@ Filled once by ``broker.py``; a handler takes what it needs from here and keeps 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -51,6 +51,7 @@ from minikafka.server.topics.topic_service import ReassignmentService, TopicServ
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
+    from minikafka.log.unified_log import UnifiedLog
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security.acl_authorizer import AclStore
     from minikafka.server.security.authentication import Authentication
@@ -62,6 +63,16 @@ class SwapInStaged(Protocol):
     """``LogCleaner.swap_in_staged``."""
 
     async def __call__(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None: ...
+
+
+class Compactions(Protocol):
+    """``LogCleaner``, for who wants to know how it goes."""
+
+    @property
+    def in_progress(self) -> Sequence[UnifiedLog]: ...
+
+    @property
+    def uncleanable(self) -> Sequence[UnifiedLog]: ...
 
 
 class CloseSessions(Protocol):
@@ -138,6 +149,8 @@ class Services(msgspec.Struct, kw_only=True):
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None
     """Puts in what ``minikafka compact`` has prepared; None until the log cleaner is there."""
+    compactions: Compactions | None = None
+    """What the log cleaner is at; None until it is there."""
     imitated: Release | None = None
     """The release that clients see (``api.versions``); None: the one that this broker is modelled on."""
     close_sessions: CloseSessions = _no_sessions
