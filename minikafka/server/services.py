@@ -17,6 +17,7 @@ from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.broker_stats import SecurityMetrics
+from minikafka.metrics.refusals import Refusals
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.network.broker_client import BrokerClient
@@ -128,6 +129,8 @@ class Services(msgspec.Struct, kw_only=True):
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
     security_metrics: SecurityMetrics = msgspec.field(default_factory=SecurityMetrics)
     fast_paths: FastPaths = msgspec.field(default_factory=FastPaths)
+    produce_refusals: Refusals = msgspec.field(default_factory=Refusals)
+    """What producers were refused lately."""
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
     metadata_received: asyncio.Event = msgspec.field(default_factory=asyncio.Event)

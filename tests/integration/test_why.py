@@ -4,18 +4,23 @@ shared by all tests, and go one after the other at the end."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from minikafka.cli import quotas
+from minikafka.cli.reassign import command as reassign
 from minikafka.cli.why.command import main
 from minikafka.testing import ThreadedCluster
 from tests.integration.support import confluent
+from tests.integration.support.wire import RawClient, batch
 
 pytestmark = [pytest.mark.minikafka_only, pytest.mark.timeout(200)]
 
@@ -70,6 +75,9 @@ def make(cluster: ThreadedCluster, topic: str, *replicas: list[int], **config: s
     client.create_topics([wanted])[topic].result(confluent.DEADLINE_S)
     for number, each in enumerate(replicas):
         cluster.wait_until(lambda at=number, isr=each: set(cluster.isr_of(topic, at)) == set(isr))
+    for address in cluster.bootstrap_servers.split(","):  # any of them may be asked
+        one = AdminClient({"bootstrap.servers": address})
+        cluster.wait_until(lambda one=one: topic in one.list_topics(timeout=10).topics)
 
 
 def write(cluster: ThreadedCluster, topic: str, count: int, *, partition: int = 0, **config: Any) -> None:
@@ -219,6 +227,100 @@ def test_a_member_that_is_silent_is_thrown_out(cluster: ThreadedCluster, why: Wh
     assert "the last member (silent) was removed" in said and "no heartbeat" in said
 
 
+# A produce, a client
+
+
+def test_a_produce_waits_for_a_replica(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "waits", [1, 2, 3])
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "loader"}
+    producer = confluent_kafka.Producer(settings)
+    with dropped(cluster, 3, 1):
+        producer.produce("waits", b"one", partition=0)
+        producer.poll(0)
+        cluster.wait_until(lambda: code(why("produce", "waits:0")) == "produce.waits")
+        said = why("produce", "waits:0")["sentence"]
+        assert "1 produces with acks=all wait in waits-0" in said and "replica 3 is waited for" in said
+    assert producer.flush(confluent.DEADLINE_S) == 0
+
+
+def test_a_produce_that_was_refused_and_its_client(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "keyed", [1, 2, 3], **{"cleanup.policy": "compact"})
+    refused: list[Any] = []
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "keyless"}
+    producer = confluent_kafka.Producer(settings)
+    producer.produce("keyed", b"no key", partition=0, on_delivery=lambda error, _: refused.append(error))
+    producer.flush(confluent.DEADLINE_S)
+    assert refused[0] is not None
+    answer = why("produce", "keyed:0", "--client-id", "keyless")
+    assert code(answer) == "produce.refused.invalid-record"
+    assert answer["sentence"].startswith("keyless was refused once to write to keyed-0")
+    assert code(why("client", "keyless")) == "client.refused"
+    assert why("client", "another")["reasons"] == []
+
+
+def test_a_producer_that_was_throttled(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "flood", [1, 2, 3])
+    set_quota = ["alter", "client-id=greedy", "--set", "producer_byte_rate=100"]
+    assert quotas.main([*set_quota, "-b", cluster.bootstrap_servers]) == 0
+    write(cluster, "flood", 300, **{"client.id": "greedy", "linger.ms": 0})
+    write(cluster, "flood", 1, **{"client.id": "greedy"})
+    answer = why("produce", "flood:0")
+    assert code(answer) == "produce.throttled" and "because of producer_byte_rate" in answer["sentence"]
+    assert code(why("client", "greedy")) == "client.throttled"
+
+
+def test_a_batch_that_came_twice(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "twice", [1, 2, 3])
+    records = batch([b"again"], producer_id=4711, producer_epoch=0, base_sequence=0)
+    with RawClient(int(cluster.bootstrap_servers.split(",")[0].rpartition(":")[2])) as client:
+        assert client.produce("twice", 0, records) == client.produce("twice", 0, records)
+    answer = why("produce", "twice:0")
+    assert code(answer) == "produce.duplicate"
+    assert "1 batches came to twice-0 again" in answer["sentence"] and "offset 0" in answer["sentence"]
+
+
+# Transactions, topics, reassignments
+
+
+def test_a_transaction_that_is_open_and_one_that_has_ended(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "booked", [1, 2, 3])
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "booking"}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("booked", b"open", partition=0)
+    producer.flush()
+    answer = why("transaction", "booking")
+    assert code(answer) == "transaction.ongoing"
+    (row,) = answer["reasons"][0]["evidence"]["partitions"]
+    assert row == {"partition": "booked-0", "leader": 1, "open from offset": 0}
+    producer.commit_transaction()
+    cluster.wait_until(lambda: code(why("transaction", "booking")) == "transaction.none")
+
+
+def test_a_reassignment_under_a_throttle(cluster: ThreadedCluster, why: Why, tmp_path: Path) -> None:
+    make(cluster, "moved", [1, 2])
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for _ in range(60):
+        producer.produce("moved", os.urandom(50_000), b"key", partition=0)
+    assert producer.flush(confluent.DEADLINE_S) == 0
+    assert why("reassignment", "moved:0", "--sample-ms", "0")["reasons"] == []
+    plan = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [1, 3]}]}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    named = ["--reassignment-json-file", str(path), "-b", cluster.bootstrap_servers]
+    assert reassign.main(["execute", *named, "--throttle", "1000", "--no-wait"]) == 0
+
+    def is_throttled() -> bool:
+        answer = why("reassignment", "moved:0", "--sample-ms", "300")
+        return bool(answer["reasons"]) and code(answer) == "reassignment.throttled"
+
+    cluster.wait_until(is_throttled)
+    said = why("reassignment", "--sample-ms", "300")["sentence"]
+    assert "under the throttle of 1.00 kB/s" in said and "are left" in said
+    assert reassign.main(["cancel", "--all", "-b", cluster.bootstrap_servers]) == 0
+
+
 # A partition
 
 
@@ -235,6 +337,8 @@ def test_what_retention_and_the_log_cleaner_wait_for(cluster: ThreadedCluster, w
 
 def test_partitions_of_a_broker_that_has_died(cluster: ThreadedCluster, why: Why) -> None:
     make(cluster, "alone", [3])
+    make(cluster, "gone", [3, 1])
+    assert code(why("topic", "gone")) == "topic.made-again"
     make(cluster, "three", [3, 1, 2], **{"min.insync.replicas": "3"})
     assert why("partition", "three:0")["reasons"] == []
     cluster.kill(3)
@@ -245,7 +349,12 @@ def test_partitions_of_a_broker_that_has_died(cluster: ThreadedCluster, why: Why
     assert "2 of 3 replicas are in sync: 3: its broker is not registered" in answer["sentence"]
     cluster.wait_until(lambda: code(why("partition", "alone:0")) == "offline.no-replica")
     assert code(why("fetch", "alone:0")) == "offline.no-replica"
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    client.delete_topics(["gone"], operation_timeout=0.2)  # the answer comes when it is done, so in vain
+    cluster.wait_until(lambda: code(why("topic", "gone")) == "topic.broker-away")
+    assert "broker 3, which has a replica" in why("topic", "gone")["sentence"]
     cluster.start(3)
+    cluster.wait_until(lambda: why("topic", "gone")["reasons"] == [])
     cluster.wait_until(lambda: len(cluster.isr_of("three", 0)) == 3)
     answer = why("partition", "three:0", "not-preferred")
     assert code(answer) == "not-preferred.not-automatic"

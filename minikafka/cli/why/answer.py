@@ -37,6 +37,15 @@ class Page(StrEnum):
     REBALANCE = f"{_EXPLANATION}/consumer-groups.md#a-rebalance"
     LOST_MEMBERS = f"{_EXPLANATION}/consumer-groups.md#how-a-member-is-lost"
     LAG = f"{_EXPLANATION}/consumer-groups.md#lag"
+    IDEMPOTENCE = f"{_EXPLANATION}/transactions.md#a-batch-that-comes-twice"
+    REFUSED = f"{_HOW_TO}/why.md#when-a-produce-is-refused"
+    THROTTLES = f"{_EXPLANATION}/quotas.md#throttle-time-and-mute"
+    ENDING_TRANSACTIONS = f"{_EXPLANATION}/transactions.md#what-ends-a-transaction"
+    REASSIGNMENT = f"{_EXPLANATION}/reassignment.md#the-twelve-steps"
+    REASSIGNMENT_THROTTLES = f"{_EXPLANATION}/reassignment.md#throttles"
+    TOPIC_DELETION = f"{_EXPLANATION}/controller.md#how-a-topic-is-deleted"
+    LOGINS = f"{_HOW_TO}/sasl.md#when-a-login-fails"
+    AUTHORIZATION = f"{_EXPLANATION}/security.md#how-a-decision-is-made"
     LAST_STABLE_OFFSET = f"{_EXPLANATION}/transactions.md#the-last-stable-offset"
 
 

@@ -54,7 +54,7 @@ class Cluster:
     ) -> None:
         await self._open.aclose()
 
-    async def diagnostics(self, kind: str, node_id: int, about: str, **arguments: object) -> Any:
+    async def diagnostics(self, kind: str, node_id: int, about: str, /, **arguments: object) -> Any:
         """A document of one broker; None: there is none, and ``about`` is what is not known therefore (empty:
         that need not be said)."""
         try:

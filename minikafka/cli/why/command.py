@@ -22,7 +22,7 @@ from minikafka.cli.shared.commands import (
     run,
     take_connection,
 )
-from minikafka.cli.why import fetch, group, partition
+from minikafka.cli.why import client, fetch, group, partition, produce, reassignment, topic, transaction
 from minikafka.cli.why.answer import Answer, show
 from minikafka.cli.why.cluster import Cluster
 from minikafka.clock import Clock
@@ -52,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
     subjects = options.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
     _add_partition(subjects)
     _add_fetch(subjects)
+    _add_produce(subjects)
     _add_group(subjects)
+    _add_others(subjects)
     for each in subjects.choices.values():
         each.add_argument("--json", action="store_true", help="print JSON")
         add_connection_options(each, timeout_ms=PATIENCE_MS)
@@ -104,6 +106,53 @@ def _add_group(subjects: Any) -> None:
     _add_sample(options)
 
 
+def _add_produce(subjects: Any) -> None:
+    options = subjects.add_parser(
+        "produce",
+        help="a produce to a partition waits, was refused, throttled, or a duplicate",
+        description="Why a produce waits, was refused or throttled, or was a duplicate.",
+        allow_abbrev=False,
+    )
+    _add_topic_partition(options)
+    options.add_argument("--client-id", metavar="ID", help="only what this client was refused")
+
+
+def _add_others(subjects: Any) -> None:
+    options = subjects.add_parser(
+        "topic",
+        help="a topic that was deleted is still there",
+        description="Why a topic is not deleted.",
+        allow_abbrev=False,
+    )
+    options.add_argument("topic", metavar="TOPIC")
+    options = subjects.add_parser(
+        "reassignment",
+        help="a reassignment does not move; when it will be done",
+        description="Why a reassignment does not move, what holds it back, and when it will be done.",
+        allow_abbrev=False,
+    )
+    options.add_argument("at", nargs="?", metavar="TOPIC:PARTITION", help="only this one; else all")
+    _add_sample(options)
+    options = subjects.add_parser(
+        "transaction",
+        help="a transaction does not end",
+        description="Why a transaction does not end. One that no coordinator knows is found by why fetch "
+        "--read-committed.",
+        allow_abbrev=False,
+    )
+    options.add_argument("transactional_id", metavar="TRANSACTIONAL-ID")
+    options = subjects.add_parser(
+        "client",
+        help="a client cannot log in, is denied, refused or slowed down",
+        description="What the brokers have turned down lately, and why: logins, operations that no ACL "
+        "allows, produces; and whom quotas have slowed down.",
+        allow_abbrev=False,
+    )
+    options.add_argument("client_id", nargs="?", metavar="CLIENT-ID", help="only this client.id")
+    options.add_argument("--user", metavar="USER", help="only this user: alice, or User:alice")
+    options.add_argument("--host", metavar="ADDRESS", help="only from this address")
+
+
 def _add_topic_partition(options: argparse.ArgumentParser) -> None:
     options.add_argument("at", metavar="TOPIC:PARTITION", help="like orders:0")
 
@@ -124,7 +173,7 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
     arguments = options.parse_args(argv)
     try:
         take_connection(arguments)
-        if hasattr(arguments, "at"):
+        if getattr(arguments, "at", None) is not None:
             arguments.at = parse_partition(arguments.at)
         if not 0 <= getattr(arguments, "sample_ms", 0) <= 600_000:
             raise ValueError(f"--sample-ms {arguments.sample_ms}: must be from 0 to 600000")
@@ -168,9 +217,35 @@ async def _group(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
     return await group.why(cluster, arguments.group, sample_ms=arguments.sample_ms)
 
 
+async def _produce(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
+    return await produce.why(cluster, arguments.at, client_id=arguments.client_id)
+
+
+async def _topic(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
+    return await topic.why(cluster, arguments.topic)
+
+
+async def _reassignment(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
+    return await reassignment.why(cluster, arguments.at, sample_ms=arguments.sample_ms)
+
+
+async def _transaction(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
+    return await transaction.why(cluster, arguments.transactional_id)
+
+
+async def _client(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
+    who = client.Who(client_id=arguments.client_id, user=arguments.user, host=arguments.host)
+    return await client.why(cluster, who)
+
+
 SUBJECTS: dict[str, Callable[[Cluster, argparse.Namespace], Awaitable[Answer]]] = {
     "partition": _partition,
     "fetch": _fetch,
+    "produce": _produce,
+    "topic": _topic,
+    "reassignment": _reassignment,
+    "transaction": _transaction,
+    "client": _client,
     "group": _group,
 }
 

@@ -20,6 +20,8 @@ from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.apis.documents.group import group
 from minikafka.server.apis.documents.partition import partition
+from minikafka.server.apis.documents.refusals import refusals
+from minikafka.server.apis.documents.topic_deletion import topic_deletion
 from minikafka.server.apis.documents.waiting import waiting
 from minikafka.server.apis.shared.diagnostics_arguments import take as take
 from minikafka.server.services import Services
@@ -48,6 +50,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     "group": group,
     "partition": partition,
     "purgatories": purgatories,
+    "refusals": refusals,
+    "topic-deletion": topic_deletion,
     "waiting": waiting,
 }
 

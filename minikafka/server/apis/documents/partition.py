@@ -33,6 +33,7 @@ def partition(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
         "isr": _isr(services, hosted),
         "log": _log(hosted.log),
         "oldest_segment": _oldest(hosted.log),
+        "duplicates": _duplicates(hosted.log, services.clock.now_ms()),
         "compaction": _compaction(services, hosted.log) if hosted.log.config.compact else None,
     }
 
@@ -71,6 +72,18 @@ def _log(log: UnifiedLog) -> dict[str, Any]:
         "retention_bytes": log.config.retention_bytes,
         "segment_ms": log.config.segment_ms,
         "segment_bytes": log.config.segment_bytes,
+    }
+
+
+def _duplicates(log: UnifiedLog, now_ms: int) -> dict[str, Any] | None:
+    found = log.producers.duplicates
+    if found is None:
+        return None
+    return {
+        "count": found.count,
+        "last_ms_ago": max(now_ms - found.last_ms, 0),
+        "producer_id": found.last_producer_id,
+        "offset": found.last_offset,
     }
 
 
