@@ -43,6 +43,7 @@ from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.start_phases import StartPhases
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
@@ -133,6 +134,8 @@ class Services(msgspec.Struct, kw_only=True):
     """What producers were refused lately."""
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
+    start_phases: StartPhases | None = None
+    """How the broker came up; None in what has no start."""
     metadata_received: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when this broker has received metadata from a controller once: the cluster's metadata, then what to
     lead and follow."""

@@ -3,6 +3,7 @@ shared by all tests, and go one after the other at the end."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -18,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from minikafka.cli import quotas
 from minikafka.cli.reassign import command as reassign
 from minikafka.cli.why.command import main
-from minikafka.testing import ThreadedCluster
+from minikafka.testing import ThreadedBroker, ThreadedCluster
 from tests.integration.support import confluent
 from tests.integration.support.wire import RawClient, batch
 
@@ -335,6 +336,13 @@ def test_what_retention_and_the_log_cleaner_wait_for(cluster: ThreadedCluster, w
     assert code(uneven) == "uneven.not-read"
 
 
+def test_a_broker_tells_how_it_started_and_how_it_is(cluster: ThreadedCluster, why: Why) -> None:
+    answer = why("broker", "1")
+    assert all(reason["code"].startswith("broker.") for reason in answer["reasons"]), "a busy machine shows"
+    assert answer["unknown"] == []
+    assert code(why("broker", "77")) == "broker.unknown"
+
+
 def test_partitions_of_a_broker_that_has_died(cluster: ThreadedCluster, why: Why) -> None:
     make(cluster, "alone", [3])
     make(cluster, "gone", [3, 1])
@@ -349,6 +357,8 @@ def test_partitions_of_a_broker_that_has_died(cluster: ThreadedCluster, why: Why
     assert "2 of 3 replicas are in sync: 3: its broker is not registered" in answer["sentence"]
     cluster.wait_until(lambda: code(why("partition", "alone:0")) == "offline.no-replica")
     assert code(why("fetch", "alone:0")) == "offline.no-replica"
+    answer = why("broker", "3")
+    assert code(answer) == "broker.left" and "nothing answers at its address" in answer["sentence"]
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     client.delete_topics(["gone"], operation_timeout=0.2)  # the answer comes when it is done, so in vain
     cluster.wait_until(lambda: code(why("topic", "gone")) == "topic.broker-away")
@@ -358,3 +368,42 @@ def test_partitions_of_a_broker_that_has_died(cluster: ThreadedCluster, why: Why
     cluster.wait_until(lambda: len(cluster.isr_of("three", 0)) == 3)
     answer = why("partition", "three:0", "not-preferred")
     assert code(answer) == "not-preferred.not-automatic"
+
+
+# A client, on a broker that knows users
+
+
+def test_a_client_that_cannot_log_in_and_one_that_is_denied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ThreadedBroker(secure=True) as broker:
+        broker.add_user("alice", "right")
+        config = tmp_path / "admin.properties"
+        admin = broker.client_config()
+        config.write_text(
+            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
+            f"ssl.truststore.location={admin['ssl.ca.location']}\nssl.truststore.type=PEM\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="{admin["sasl.username"]}" password="{admin["sasl.password"]}";\n'
+        )
+
+        def asked(*question: str) -> dict[str, Any]:
+            connection = ["-b", broker.bootstrap_servers, "--command-config", str(config)]
+            capsys.readouterr()
+            assert main([*question, *connection, "--json"]) == 0, capsys.readouterr().err
+            found: dict[str, Any] = json.loads(capsys.readouterr().out)
+            return found
+
+        def try_as(password: str) -> None:
+            client = AdminClient(broker.client_config("alice", password))
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                client.list_topics("secret", timeout=3)
+
+        try_as("wrong")
+        answer = asked("client", "--user", "alice")
+        assert code(answer) == "client.login" and "alice" in answer["sentence"]
+        try_as("right")
+        answer = asked("client", "--user", "alice")
+        assert code(answer) == "client.denied", answer
+        assert "User:alice at 127.0.0.1 was denied DESCRIBE on Topic secret" in answer["sentence"]
+        assert "minikafka why-denied User:alice DESCRIBE topic:secret" in answer["reasons"][0]["remedy"]

@@ -46,6 +46,8 @@ class Page(StrEnum):
     TOPIC_DELETION = f"{_EXPLANATION}/controller.md#how-a-topic-is-deleted"
     LOGINS = f"{_HOW_TO}/sasl.md#when-a-login-fails"
     AUTHORIZATION = f"{_EXPLANATION}/security.md#how-a-decision-is-made"
+    BROKER_DIES = f"{_EXPLANATION}/controller.md#what-happens-when-a-broker-dies"
+    SLOW_BROKER = f"{_HOW_TO}/why.md#when-a-broker-is-slow"
     LAST_STABLE_OFFSET = f"{_EXPLANATION}/transactions.md#the-last-stable-offset"
 
 

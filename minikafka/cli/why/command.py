@@ -22,7 +22,17 @@ from minikafka.cli.shared.commands import (
     run,
     take_connection,
 )
-from minikafka.cli.why import client, fetch, group, partition, produce, reassignment, topic, transaction
+from minikafka.cli.why import (
+    broker,
+    client,
+    fetch,
+    group,
+    partition,
+    produce,
+    reassignment,
+    topic,
+    transaction,
+)
 from minikafka.cli.why.answer import Answer, show
 from minikafka.cli.why.cluster import Cluster
 from minikafka.clock import Clock
@@ -36,7 +46,7 @@ more, and nobody likes to wait."""
 PATIENCE_MS = 5_000
 """For each answer: what is asked about is often what does not answer."""
 
-_PARTITION = re.compile(r"(?P<topic>[^:]+):(?P<partition>\d{1,10})", re.ASCII)
+_PARTITION = re.compile(r"(?P<topic>[^:]+)[:-](?P<partition>\d{1,9})", re.ASCII)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -151,6 +161,14 @@ def _add_others(subjects: Any) -> None:
     options.add_argument("client_id", nargs="?", metavar="CLIENT-ID", help="only this client.id")
     options.add_argument("--user", metavar="USER", help="only this user: alice, or User:alice")
     options.add_argument("--host", metavar="ADDRESS", help="only from this address")
+    options = subjects.add_parser(
+        "broker",
+        help="a broker started slowly, is slow now, or has left",
+        description="Why a broker started slowly, is slow now (its event loop, disks, garbage, quotas), or "
+        "has left the cluster.",
+        allow_abbrev=False,
+    )
+    options.add_argument("broker", type=int, metavar="ID", help="its broker.id")
 
 
 def _add_topic_partition(options: argparse.ArgumentParser) -> None:
@@ -183,7 +201,7 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
 
 
 def parse_partition(text: str) -> TopicPartition:
-    """``orders:0``. Raises ValueError."""
+    """``orders:0``, or ``orders-0`` as everything shows it. Raises ValueError."""
     match = _PARTITION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text}: must be TOPIC:PARTITION, like {text.partition(':')[0] or 'orders'}:0")
@@ -238,6 +256,10 @@ async def _client(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
     return await client.why(cluster, who)
 
 
+async def _broker(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
+    return await broker.why(cluster, arguments.broker)
+
+
 SUBJECTS: dict[str, Callable[[Cluster, argparse.Namespace], Awaitable[Answer]]] = {
     "partition": _partition,
     "fetch": _fetch,
@@ -246,6 +268,7 @@ SUBJECTS: dict[str, Callable[[Cluster, argparse.Namespace], Awaitable[Answer]]] 
     "reassignment": _reassignment,
     "transaction": _transaction,
     "client": _client,
+    "broker": _broker,
     "group": _group,
 }
 

@@ -18,6 +18,7 @@ import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.apis.documents.broker import broker
 from minikafka.server.apis.documents.group import group
 from minikafka.server.apis.documents.partition import partition
 from minikafka.server.apis.documents.refusals import refusals
@@ -47,6 +48,7 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
+    "broker": broker,
     "group": group,
     "partition": partition,
     "purgatories": purgatories,
