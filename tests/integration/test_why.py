@@ -240,7 +240,7 @@ def test_a_produce_waits_for_a_replica(cluster: ThreadedCluster, why: Why) -> No
         producer.poll(0)
         cluster.wait_until(lambda: code(why("produce", "waits:0")) == "produce.waits")
         said = why("produce", "waits:0")["sentence"]
-        assert "1 produces with acks=all wait in waits-0" in said and "replica 3 is waited for" in said
+        assert "waiting in waits-0: 1 produce with acks=all" in said and "replica 3 is waited for" in said
     assert producer.flush(confluent.DEADLINE_S) == 0
 
 
@@ -255,6 +255,7 @@ def test_a_produce_that_was_refused_and_its_client(cluster: ThreadedCluster, why
     answer = why("produce", "keyed:0", "--client-id", "keyless")
     assert code(answer) == "produce.refused.invalid-record"
     assert answer["sentence"].startswith("keyless was refused once to write to keyed-0")
+    assert code(why("produce", "keyed")) == "produce.refused.invalid-record"
     assert code(why("client", "keyless")) == "client.refused"
     assert why("client", "another")["reasons"] == []
 
@@ -277,7 +278,7 @@ def test_a_batch_that_came_twice(cluster: ThreadedCluster, why: Why) -> None:
         assert client.produce("twice", 0, records) == client.produce("twice", 0, records)
     answer = why("produce", "twice:0")
     assert code(answer) == "produce.duplicate"
-    assert "1 batches came to twice-0 again" in answer["sentence"] and "offset 0" in answer["sentence"]
+    assert "1 batch came to twice-0 again" in answer["sentence"] and "offset 0" in answer["sentence"]
 
 
 # Transactions, topics, reassignments

@@ -82,11 +82,16 @@ def answer(subject: str, reasons: Sequence[Reason], *, otherwise: str, unknown: 
     return Answer(subject=subject, sentence=sentence, reasons=reasons, unknown=list(dict.fromkeys(unknown)))
 
 
+def counted(count: int, one: str, more: str = "") -> str:
+    """``1 produce``, ``2 batches``; without ``more`` an s is added."""
+    return f"{count} {one}" if count == 1 else f"{count} {more or one + 's'}"
+
+
 def show(found: Answer, stream: TextIO) -> None:
     """For people: the sentence, what it rests on, then the other reasons in the same way."""
     console = Console(file=stream, highlight=False, soft_wrap=True)
     if not found.reasons:
-        console.print(f"{found.sentence}.", style="bold", markup=False)
+        console.print(f"{_capitalised(found.sentence)}.", style="bold", markup=False)
     for count, reason in enumerate(found.reasons):
         if count:
             console.print()
@@ -102,12 +107,14 @@ def show(found: Answer, stream: TextIO) -> None:
         console.print(f"Not known: {unknown}.", markup=False, style="yellow")
 
 
+_OUR_WORDS = ("a", "broker", "group", "no", "nothing", "read_committed", "the", "topic", "waiting", "what")
+"""With which sentences begin, and names mostly do not."""
+
+
 def _capitalised(sentence: str) -> str:
     """Names of topics and groups stay as they are: only a sentence that begins with a word of ours."""
     first, _, rest = sentence.partition(" ")
-    return (
-        f"{first.capitalize()} {rest}" if first in ("group", "the", "broker", "a", "no", "its") else sentence
-    )
+    return f"{first.capitalize()} {rest}" if first in _OUR_WORDS else sentence
 
 
 def _evidence_lines(evidence: Mapping[str, Any]) -> list[str]:

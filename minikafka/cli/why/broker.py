@@ -16,7 +16,7 @@ from minikafka.cli.cluster.describe import BrokerState, broker_states
 from minikafka.cli.quotas import SeenThrottle
 from minikafka.cli.shared.commands import format_bytes, format_duration
 from minikafka.cli.why import produce
-from minikafka.cli.why.answer import Answer, Page, Reason, answer
+from minikafka.cli.why.answer import Answer, Page, Reason, answer, counted
 from minikafka.cli.why.cluster import Cluster
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError
@@ -79,7 +79,7 @@ def left(facts: BrokerFacts) -> Sequence[Reason]:
         heard = "nothing answers at its address" if facts.listens is False else "its address is not known"
         why = f"it has stopped, or its session has ended ({heard})"
         remedy = f"start broker {facts.broker} again; its log says why it has stopped"
-    held = f"; {len(facts.offline)} partitions are offline without it" if facts.offline else ""
+    held = f"; offline without it: {counted(len(facts.offline), 'partition')}" if facts.offline else ""
     return [
         Reason(
             code=code,

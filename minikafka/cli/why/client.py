@@ -176,6 +176,8 @@ def answer_of(facts: ClientFacts, unknown: Sequence[str] = ()) -> Answer:
     reasons = [reason for look in LOOKS for reason in look(facts)]
     reasons.sort(key=_last_ms_ago)
     otherwise = f"no broker has turned {facts.who} down or slowed it down, as far as they remember"
+    if unknown:
+        otherwise = f"what the brokers have turned down of {facts.who} is not known of all of them"
     return answer(f"{facts.who}", reasons, otherwise=otherwise, unknown=unknown)
 
 

@@ -123,7 +123,9 @@ def _add_produce(subjects: Any) -> None:
         description="Why a produce waits, was refused or throttled, or was a duplicate.",
         allow_abbrev=False,
     )
-    _add_topic_partition(options)
+    options.add_argument(
+        "topic", metavar="TOPIC[:PARTITION]", type=parse_topic_or_partition, help="like orders, or orders:0"
+    )
     options.add_argument("--client-id", metavar="ID", help="only what this client was refused")
 
 
@@ -208,6 +210,14 @@ def parse_partition(text: str) -> TopicPartition:
     return TopicPartition(match["topic"], int(match["partition"]))
 
 
+def parse_topic_or_partition(text: str) -> str | TopicPartition:
+    """With a colon it is a partition: ``orders-0`` may be a topic. Raises ArgumentTypeError."""
+    try:
+        return parse_partition(text) if ":" in text else text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 async def _run(arguments: argparse.Namespace, clock: Clock) -> int:
     async with Cluster(arguments, clock) as cluster:
         found = await SUBJECTS[arguments.subject](cluster, arguments)
@@ -236,7 +246,9 @@ async def _group(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
 
 
 async def _produce(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
-    return await produce.why(cluster, arguments.at, client_id=arguments.client_id)
+    if isinstance(arguments.topic, str):
+        return await produce.why_topic(cluster, arguments.topic, client_id=arguments.client_id)
+    return await produce.why(cluster, arguments.topic, client_id=arguments.client_id)
 
 
 async def _topic(cluster: Cluster, arguments: argparse.Namespace) -> Answer:

@@ -270,9 +270,13 @@ async def gather(
     cluster: Cluster, at: TopicPartition, *, offset: int | None, is_read_committed: bool
 ) -> FetchFacts:
     now = await cluster.partition(at)
-    followers = await _followers(cluster, at, now.leader, now.isr)
+    mark = await cluster.end_offset(at, is_read_committed=False)
+    end = await cluster.log_end_offset(at, now.leader)
+    # Where all is committed, it does not matter who is how far.
+    followers = [] if mark >= end else await _followers(cluster, at, now.leader, now.isr)
+    about = "" if mark >= end else "whom the high watermark waits for"
     document = await cluster.diagnostics(
-        "partition", now.leader, "whom the high watermark waits for", topic=at.topic, partition=at.partition
+        "partition", now.leader, about, topic=at.topic, partition=at.partition
     )
     isr = (document or {}).get("isr") or {}
     waiting = await cluster.diagnostics(
@@ -286,8 +290,8 @@ async def gather(
         now_ms=cluster.clock.now_ms(),
         start=await cluster.start_offset(at),
         last_stable=await cluster.end_offset(at, is_read_committed=True),
-        high_watermark=await cluster.end_offset(at, is_read_committed=False),
-        log_end=await cluster.log_end_offset(at, now.leader),
+        high_watermark=mark,
+        log_end=end,
         isr=isr.get("committed", now.isr),
         min_isr=isr.get("effective_min", int(configured.get("min.insync.replicas", 1))),
         followers=followers,

@@ -15,7 +15,7 @@ import msgspec
 from minikafka.cli.groups import LATEST, GroupDescription, GroupMember, ListedOffset
 from minikafka.cli.shared.admin_client import COORDINATOR_MOVES
 from minikafka.cli.shared.commands import format_duration
-from minikafka.cli.why.answer import Answer, Page, Reason, answer
+from minikafka.cli.why.answer import Answer, Page, Reason, answer, counted
 from minikafka.cli.why.cluster import Cluster
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import TopicPartition
@@ -243,7 +243,7 @@ def lagging(facts: GroupFacts) -> Sequence[Reason]:
     return [
         Reason(
             code=f"group.lags.{code}",
-            sentence=f"group {facts.group} lags by {total} records; {who}{since}: {why}",
+            sentence=f"group {facts.group} lags by {counted(total, 'record')}; {who}{since}: {why}",
             page=Page.LAST_STABLE_OFFSET if code == "transaction" else Page.LAG,
             evidence=evidence,
         )
@@ -350,8 +350,8 @@ LOOKS = (joining, syncing, reconciling, empty, again_and_again, lagging, lost_me
 
 def answer_of(facts: GroupFacts, unknown: Sequence[str] = ()) -> Answer:
     otherwise = (
-        f"group {facts.group} is well: it is {facts.state}, with {len(facts.members)} members, and has read "
-        "all that is there"
+        f"group {facts.group} is well: it is {facts.state}, with {counted(len(facts.members), 'member')}, "
+        "and has read all that is there"
     )
     reasons = [reason for look in LOOKS for reason in look(facts)]
     return answer(f"group {facts.group}", reasons, otherwise=otherwise, unknown=unknown)

@@ -15,10 +15,10 @@ from minikafka.cli.quotas import SeenThrottle, last_throttles
 from minikafka.cli.shared.commands import format_duration
 from minikafka.cli.why import fetch
 from minikafka.cli.why import partition as partitions
-from minikafka.cli.why.answer import Answer, Page, Reason, answer
+from minikafka.cli.why.answer import Answer, Page, Reason, answer, counted
 from minikafka.cli.why.cluster import Cluster
 from minikafka.config.client_quotas import CLIENT_ID, QuotaType
-from minikafka.errors import KafkaError
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, TopicPartition
 
@@ -26,6 +26,8 @@ RECENT_MS: Final = 600_000
 """Refusals and throttles of longer ago are not what is asked about."""
 OF_PRODUCERS = (QuotaType.PRODUCE, QuotaType.REQUEST)
 ROWS_MAX = 20
+PARTITIONS_MAX: Final = 50
+"""Of a topic, when no partition is named: each takes a dozen requests."""
 
 NO_MORE_THAN_A_NAME: Final[Mapping[str, str]] = {
     "NOT_LEADER_OR_FOLLOWER": "the client went to a broker that does not lead it (any more); it asks again",
@@ -74,9 +76,9 @@ def waits(facts: ProduceFacts) -> Sequence[Reason]:
     return [
         Reason(
             code="produce.waits",
-            sentence=f"{len(facts.waiting)} produces with acks=all wait in {facts.at}, the longest for "
-            f"{format_duration(longest['waited_ms'])}, until {format_duration(longest['left_ms'])} from now "
-            f"at most: {why}",
+            sentence=f"waiting in {facts.at}: {counted(len(facts.waiting), 'produce')} with acks=all, the "
+            f"longest for {format_duration(longest['waited_ms'])}, and for "
+            f"{format_duration(longest['left_ms'])} more at most: {why}",
             page=Page.PURGATORY,
             evidence=evidence,
         )
@@ -163,7 +165,7 @@ def duplicated(facts: ProduceFacts) -> Sequence[Reason]:
     return [
         Reason(
             code="produce.duplicate",
-            sentence=f"{found['count']} batches came to {facts.at} again, the last one "
+            sentence=f"{counted(found['count'], 'batch', 'batches')} came to {facts.at} again, the last one "
             f"{format_duration(found['last_ms_ago'])} ago: producer {found['producer_id']} had no answer to "
             f"its first try, and was told that the batch is at offset {found['offset']}; nothing is there "
             "twice",
@@ -187,6 +189,8 @@ def answer_of(facts: ProduceFacts, unknown: Sequence[str] = ()) -> Answer:
         f"nothing keeps a produce to {facts.at} from its answer: it has a leader, enough replicas are in "
         f"sync, none waits, and none was refused or throttled in the last {format_duration(RECENT_MS)}"
     )
+    if unknown:  # then it is not known whether any waits, or was refused
+        otherwise = f"{facts.at} has a leader, and enough of its replicas are in sync for a produce"
     return answer(f"produce to {facts.at}", reasons, otherwise=otherwise, unknown=unknown)
 
 
@@ -196,6 +200,20 @@ def answer_of(facts: ProduceFacts, unknown: Sequence[str] = ()) -> Answer:
 async def why(cluster: Cluster, at: TopicPartition, *, client_id: str | None) -> Answer:
     """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION. BrokerUnavailable: no broker answers."""
     return answer_of(await gather(cluster, at, client_id=client_id), cluster.unknown)
+
+
+async def why_topic(cluster: Cluster, topic: str, *, client_id: str | None) -> Answer:
+    """Of all partitions of a topic. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION."""
+    there = list(await cluster.admin.partitions([topic]))
+    if not there:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}: there is no such topic")
+    if len(there) > PARTITIONS_MAX:
+        cluster.unknown.append(f"how it is with partitions {PARTITIONS_MAX} and up: name one of them")
+    found = [await gather(cluster, at, client_id=client_id) for at in there[:PARTITIONS_MAX]]
+    reasons = [reason for look in LOOKS for facts in found for reason in look(facts)]
+    once = list({reason.sentence: reason for reason in reasons}.values())  # throttles are of no partition
+    otherwise = f"nothing keeps a produce to {topic} from its answer, as far as is known"
+    return answer(f"produce to {topic}", once, otherwise=otherwise, unknown=cluster.unknown)
 
 
 async def gather(cluster: Cluster, at: TopicPartition, *, client_id: str | None) -> ProduceFacts:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from minikafka.cli.shared.admin_client import NO_NODE, broker_resource
-from minikafka.cli.why.answer import Answer, Page, Reason, answer
+from minikafka.cli.why.answer import Answer, Page, Reason, answer, counted
 from minikafka.cli.why.cluster import Cluster
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
@@ -63,7 +63,7 @@ def _being_deleted(facts: TopicFacts, deletion: Mapping[str, Any], name: str) ->
         why = f"{name} yet: broker {ids} could not delete its replica, as with a log directory that failed"
         remedy = f"see the log of broker {ids}, repair, and restart it: then it is tried again"
         return _reason(facts, "ineligible", why, remedy)
-    why = f"{name} yet: it is being deleted, and {len(left)} replicas are left"
+    why = f"{name} yet: it is being deleted; left to delete: {counted(len(left), 'replica')}"
     return _reason(facts, "under-way", why, "")
 
 

@@ -69,7 +69,7 @@ def test_a_broker_that_is_well_says_how_it_is() -> None:
 def test_why_it_is_not_there(more: dict[str, Any], code: str) -> None:
     found = answered(is_registered=False, document=None, offline=["orders-0"], **more)
     assert [each.code for each in found.reasons] == [code]
-    assert found.sentence.endswith("; 1 partitions are offline without it")
+    assert found.sentence.endswith("; offline without it: 1 partition")
 
 
 # It is slow

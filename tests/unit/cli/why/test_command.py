@@ -30,6 +30,7 @@ def test_what_is_no_partition(text: str) -> None:
         ([], "SUBJECT"),
         (["weather"], "weather"),
         (["partition", "orders"], "orders:0"),
+        (["produce", "orders:first"], "orders:0"),
         (["partition", "orders:0", "sad"], "sad"),
         (["group", "g", "--sample-ms", "-1"], "--sample-ms -1"),
         (["broker", "first"], "first"),

@@ -56,7 +56,7 @@ def test_it_waits_for_the_replica_that_holds_the_high_watermark() -> None:
     ]
     found = answer_of(facts(fetch=held, waiting=waiting))
     assert [each.code for each in found.reasons] == ["produce.waits"]
-    assert "2 produces with acks=all wait in orders-0, the longest for 2.0 s" in found.sentence
+    assert "waiting in orders-0: 2 produces with acks=all, the longest for 2.0 s" in found.sentence
     assert "replica 3 is waited for" in found.sentence
 
 
@@ -103,3 +103,9 @@ def test_a_duplicate_is_nothing_to_worry_about() -> None:
     found = answer_of(facts(partition=partition))
     assert [each.code for each in found.reasons] == ["produce.duplicate"]
     assert "2 batches came to orders-0 again" in found.sentence and "nothing is there twice" in found.sentence
+
+
+def test_what_is_not_known_is_not_claimed() -> None:
+    known = answer_of(facts())
+    assert "none was refused" in known.sentence
+    assert "refused" not in answer_of(facts(), ["what was refused lately"]).sentence

@@ -41,7 +41,7 @@ def test_it_is_gone() -> None:
 
 def test_it_is_under_way() -> None:
     reason = first(deletion=deletion())
-    assert reason.code == "topic.under-way" and "1 replicas are left" in reason.sentence
+    assert reason.code == "topic.under-way" and "left to delete: 1 replica" in reason.sentence
 
 
 def test_a_broker_that_has_a_replica_is_away() -> None:
