@@ -44,6 +44,7 @@ from minikafka.server.assembly import (
     join_membership,
     load_logs,
     make_services,
+    note_failed_handshake,
     open_log_manager,
     open_transport,
     registration,
@@ -435,6 +436,8 @@ class Broker:
         services.close_sessions = server.close_sessions
         services.configs.client_quotas.follow(partial(apply_ip_quota, server.limits))
         await server.start()
+        if server.handshakes is not None:
+            server.handshakes.note_failure = partial(note_failed_handshake, services)
         overrides = ConnectionOverrides(config, server.limits)
         services.configs.check_broker_with(overrides.check)
         services.configs.subscribe_broker(overrides.apply)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -400,6 +402,14 @@ def test_a_client_that_cannot_log_in_and_one_that_is_denied(
             with contextlib.suppress(confluent_kafka.KafkaException):
                 client.list_topics("secret", timeout=3)
 
+        with (
+            contextlib.suppress(ssl.SSLError),
+            socket.create_connection(("127.0.0.1", broker.port)) as client,
+        ):
+            ssl.create_default_context().wrap_socket(client, server_hostname="localhost")
+        answer = asked("client", "--host", "127.0.0.1")
+        assert code(answer) == "client.login"
+        assert "the TLS handshake failed" in answer["sentence"]
         try_as("wrong")
         answer = asked("client", "--user", "alice")
         assert code(answer) == "client.login" and "alice" in answer["sentence"]
