@@ -41,6 +41,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("tour.command", "watch brokers replicate: stories, step by step, in virtual time"),
     "transactions": ("transactions", "list and describe transactions; find and abort hanging ones"),
     "users": ("users", "SCRAM users: create, change password, delete, list; end their sessions"),
+    "why": ("why.command", "why a partition, fetch, group, … is as it is, with the evidence"),
     "why-denied": ("why_denied", "which ACL decides what a user may do, or which one is missing"),
 }
 """Name → module below ``minikafka.cli`` with ``parser()`` and ``main(argv) -> exit status``, and what it is

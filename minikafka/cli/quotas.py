@@ -218,18 +218,24 @@ async def _alter(admin: AdminClient, arguments: argparse.Namespace) -> int:
     return OK
 
 
+async def last_throttles(admin: AdminClient, broker: int, entity: Entity) -> list[SeenThrottle]:
+    """Those of an entity (empty: of all) that a broker remembers, the oldest first. Raises KafkaError: also
+    that it is Apache Kafka, which remembers none."""
+    components = [
+        _component(kind, MatchType.ANY if name is None else MatchType.EXACT, name)
+        for kind, name in {**entity, THROTTLE: None}.items()
+    ]
+    answer = await admin.ask_broker(
+        broker, ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": False}
+    )
+    raise_error(answer)
+    return [SeenThrottle(broker, _throttle(entry)) for entry in answer.entries]
+
+
 async def _why(admin: AdminClient, arguments: argparse.Namespace) -> int:
     seen: list[SeenThrottle] = []
     for broker in (await admin.nodes()).brokers:
-        components = [
-            _component(kind, MatchType.ANY if name is None else MatchType.EXACT, name)
-            for kind, name in {**arguments.entity, THROTTLE: None}.items()
-        ]
-        answer = await admin.ask_broker(
-            broker, ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": False}
-        )
-        raise_error(answer)
-        seen += (SeenThrottle(broker, _throttle(entry)) for entry in answer.entries)
+        seen += await last_throttles(admin, broker, arguments.entity)
     seen.sort(key=lambda each: each.throttle.at_ms)
     if arguments.json:
         print(as_json([_as_data(each) for each in seen]))

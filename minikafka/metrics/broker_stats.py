@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from minikafka.metrics.refusals import Refusals
 from minikafka.metrics.request_metrics import ProduceTally, RequestCounter
 
 FIELDS: Final = (
@@ -147,9 +148,11 @@ AUTHENTICATION_FIELDS: Final = (
 class AuthenticationMetrics:
     """Counts of one listener."""
 
-    __slots__ = AUTHENTICATION_FIELDS
+    __slots__ = (*AUTHENTICATION_FIELDS, "refusals")
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals | None = None) -> None:
+        self.refusals = Refusals() if refusals is None else refusals
+        """What the failed ones were told."""
         self.successful = 0
         """First logins of connections by SASL."""
         self.failed = 0
@@ -171,9 +174,11 @@ class AuthenticationMetrics:
 class AuthorizerMetrics:
     """Counts of the authorizer."""
 
-    __slots__ = ("allowed", "denied")
+    __slots__ = ("allowed", "denied", "refusals")
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals | None = None) -> None:
+        self.refusals = Refusals() if refusals is None else refusals
+        """Who was denied what."""
         self.allowed = 0
         self.denied = 0
 
@@ -190,7 +195,9 @@ class SecurityMetrics:
     """The counts of a broker."""
 
     def __init__(self) -> None:
-        self.authorizer = AuthorizerMetrics()
+        self.refusals = Refusals()
+        """Logins that have failed, and operations that were denied."""
+        self.authorizer = AuthorizerMetrics(self.refusals)
         self.listeners: dict[str, AuthenticationMetrics] = {}
         """By name."""
 
@@ -202,5 +209,5 @@ class SecurityMetrics:
         connection."""
         counts = self.listeners.get(listener_name)
         if counts is None:
-            counts = self.listeners[listener_name] = AuthenticationMetrics()
+            counts = self.listeners[listener_name] = AuthenticationMetrics(self.refusals)
         return counts

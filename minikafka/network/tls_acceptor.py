@@ -114,6 +114,8 @@ class Handshakes:
         self.failed: dict[str, int] = {}
         """By listener name."""
         self.done: dict[str, int] = {}
+        self.note_failure: Callable[[str, str, str], None] = lambda listener_name, peer, why: None
+        """Told of each that failed."""
 
     def __repr__(self) -> str:
         return f"Handshakes({len(self._under_way)} under way, done={self.done}, failed={self.failed})"
@@ -299,7 +301,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """The handshake has to end now."""
         self._handshakes.end(self)
         if self._state is _State.HANDSHAKE:
-            self._count_failure()
+            self._count_failure(why)
             logger.info(
                 "closing the connection from %s: its TLS handshake is not done: %s", self._whom(), why
             )
@@ -307,7 +309,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def _fail(self, why: str) -> None:
         """The alert is on its way; what is left of the deadline is for the peer to take it."""
-        self._count_failure()
+        self._count_failure(why)
         logger.info("the TLS handshake with %s failed: %s", self._whom(), why)
         self._state = _State.REFUSED
         self._unread = b""
@@ -315,9 +317,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if not self._below.is_closing():
             self._below.write_eof()
 
-    def _count_failure(self) -> None:
+    def _count_failure(self, why: str) -> None:
         failed = self._handshakes.failed
         failed[self._listener_name] = failed.get(self._listener_name, 0) + 1
+        self._handshakes.note_failure(self._listener_name, self._peer(), why)
 
     # Bytes, once it is done.
 

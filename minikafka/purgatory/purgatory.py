@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from minikafka.errors import InvariantError
@@ -216,6 +217,14 @@ class DelayedOperationPurgatory(Generic[T]):
         finally:
             self._checking = None
         return completed
+
+    def waiting_for(self, key: Hashable, limit: int) -> list[T]:
+        """At most ``limit`` of the operations that wait for ``key``, those that came first."""
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return []
+        operations = watchers if isinstance(watchers, dict) else (watchers,)
+        return list(islice((each for each in operations if not each._completed), limit))
 
     def cancel_for_key(self, key: Hashable) -> list[T]:
         """Take out, without completing them, all operations that wait for ``key``.

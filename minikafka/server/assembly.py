@@ -20,6 +20,7 @@ from minikafka.files import Files
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.log_manager import LogManager
+from minikafka.metrics.refusals import RefusedKind
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Handler
 from minikafka.protocol.wire.releases import OLDER
@@ -331,6 +332,18 @@ async def start_authentication(
         raise StartError(str(error)) from error
     services.configs.check_broker_with(services.authentication.check)
     await services.authentication.keys_tried()
+
+
+def note_failed_handshake(services: Services, listener_name: str, peer: str, why: str) -> None:
+    """A client did not get through TLS: remember it beside the logins that have failed."""
+    services.security_metrics.refusals.note(
+        RefusedKind.LOGIN,
+        listener_name,
+        "TLS_HANDSHAKE_FAILED",
+        f"the TLS handshake failed: {why}",
+        host=peer.rpartition(":")[0].strip("[]"),
+        now_ms=services.clock.now_ms(),
+    )
 
 
 def drop_fast_paths_with_changes(services: Services) -> None:

@@ -44,6 +44,7 @@ from minikafka.server.assembly import (
     join_membership,
     load_logs,
     make_services,
+    note_failed_handshake,
     open_log_manager,
     open_transport,
     registration,
@@ -64,6 +65,7 @@ from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.event_loop import LoopTimer
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.process import DescriptorBudget
+from minikafka.server.runtime.start_phases import StartPhases
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.services import Services
 from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
@@ -128,6 +130,7 @@ class Broker:
         self._open_store = open_store or open_configured_store
         self._store: CoordinationStore | None = None
         self._log_manager: LogManager | None = None
+        self._phases = StartPhases(self._clock)
         self._timer: LoopTimer | None = None
         self._socket_server: SocketServer | None = None
         self._http: HttpServer | None = None
@@ -203,7 +206,7 @@ class Broker:
         Raises:
             StartError: in one line, why this cannot work.
         """
-        started_ms = self._clock.monotonic_ms()
+        self._phases = phases = StartPhases(self._clock)
         try:
             await self._start()
         except StoreError as error:
@@ -216,7 +219,7 @@ class Broker:
             "broker %d of cluster %s started in %d ms: %d partitions, listening on %s",
             self.node_id,
             self.cluster_id,
-            self._clock.monotonic_ms() - started_ms,
+            phases.total_ms,
             len(self.services.replica_manager.partitions),
             ", ".join(map(str, self.bound)),
         )
@@ -250,6 +253,7 @@ class Broker:
         self._store = store = await self._open_store(config, clock=self._clock)
         until_connected = StorePatience(store, self._clock).until_connected
         cluster_id = await until_connected("the cluster id", lambda: self._join_cluster(store, log_io))
+        self._phases.done("coordination store")
         metadata = MetadataCache()
         configs = ConfigService(node_id=self.node_id, static_config=config, store=store, metadata=metadata)
         config_changes = ConfigChangeListener(store, clock=self._clock, reload=configs.reload)
@@ -257,28 +261,9 @@ class Broker:
         await until_connected("the cluster's first configuration", configs.found_cluster)
         await until_connected("the configuration", configs.load)
         transport = await open_transport(configs.broker_config, clock=self._clock)
-        self._log_manager = log_manager = await log_io.run(
-            lambda: open_log_manager(
-                configs,
-                cluster_id=cluster_id,
-                node_id=self.node_id,
-                files=self._files,
-                clock=self._clock,
-                rng=self._rng,
-                open_files_max=budget.open_files,
-            )
-        )
+        self._phases.done("configuration")
+        log_manager = await self._load_logs(configs, store, log_io, cluster_id, budget)
         disk_work = PendingDiskWork()
-        await load_logs(
-            log_manager,
-            log_io,
-            store,
-            configs,
-            node_id=self.node_id,
-            files=self._files,
-            clock=self._clock,
-            rng=self._rng,
-        )
         sessions = SessionKeeper(store)
         self._services = services = make_services(
             configs=configs,
@@ -298,16 +283,53 @@ class Broker:
             connect=self._connect,
             transport=transport,
         )
+        services.start_phases = self._phases
         await self._load(services)
         self._follow_changes(services, transport)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         for part in (services.groups, services.transactions, services.shares, services.share_partitions):
             part.start()
         cleaner = self._start_maintenance(services, disk_work)
+        self._phases.done("features, ACLs, coordinators")
         await self._open(services, sessions, cleaner, budget)
+        self._phases.done("listeners")
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
+        self._phases.done("registration, and what to lead and follow")
         supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
+
+    async def _load_logs(
+        self,
+        configs: ConfigService,
+        store: CoordinationStore,
+        log_io: LogIo,
+        cluster_id: str,
+        budget: DescriptorBudget,
+    ) -> LogManager:
+        """Open the log directories and all that is in them. Raises StartError."""
+        self._log_manager = log_manager = await log_io.run(
+            lambda: open_log_manager(
+                configs,
+                cluster_id=cluster_id,
+                node_id=self.node_id,
+                files=self._files,
+                clock=self._clock,
+                rng=self._rng,
+                open_files_max=budget.open_files,
+            )
+        )
+        await load_logs(
+            log_manager,
+            log_io,
+            store,
+            configs,
+            node_id=self.node_id,
+            files=self._files,
+            clock=self._clock,
+            rng=self._rng,
+        )
+        self._phases.done("logs")
+        return log_manager
 
     async def _load(self, services: Services) -> None:
         """What the cluster has agreed on, before clients come. Raises StartError, StoreError."""
@@ -344,6 +366,7 @@ class Broker:
         cleaner = LogCleaner(services, remove_later=maintenance.remove_later)
         cleaner.start()
         services.swap_in_staged = cleaner.swap_in_staged
+        services.compactions = cleaner
         ReplicaAlterLogDirs(services, disk_work, quota=services.replication_quotas.alter_log_dirs).start()
         return cleaner
 
@@ -413,6 +436,8 @@ class Broker:
         services.close_sessions = server.close_sessions
         services.configs.client_quotas.follow(partial(apply_ip_quota, server.limits))
         await server.start()
+        if server.handshakes is not None:
+            server.handshakes.note_failure = partial(note_failed_handshake, services)
         overrides = ConnectionOverrides(config, server.limits)
         services.configs.check_broker_with(overrides.check)
         services.configs.subscribe_broker(overrides.apply)

@@ -6,7 +6,7 @@ Filled once by ``broker.py``; a handler takes what it needs from here and keeps 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -17,6 +17,7 @@ from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.broker_stats import SecurityMetrics
+from minikafka.metrics.refusals import Refusals
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.network.broker_client import BrokerClient
@@ -42,6 +43,7 @@ from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.start_phases import StartPhases
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
@@ -51,6 +53,7 @@ from minikafka.server.topics.topic_service import ReassignmentService, TopicServ
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
+    from minikafka.log.unified_log import UnifiedLog
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security.acl_authorizer import AclStore
     from minikafka.server.security.authentication import Authentication
@@ -62,6 +65,16 @@ class SwapInStaged(Protocol):
     """``LogCleaner.swap_in_staged``."""
 
     async def __call__(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None: ...
+
+
+class Compactions(Protocol):
+    """``LogCleaner``, for who wants to know how it goes."""
+
+    @property
+    def in_progress(self) -> Sequence[UnifiedLog]: ...
+
+    @property
+    def uncleanable(self) -> Sequence[UnifiedLog]: ...
 
 
 class CloseSessions(Protocol):
@@ -117,8 +130,12 @@ class Services(msgspec.Struct, kw_only=True):
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
     security_metrics: SecurityMetrics = msgspec.field(default_factory=SecurityMetrics)
     fast_paths: FastPaths = msgspec.field(default_factory=FastPaths)
+    produce_refusals: Refusals = msgspec.field(default_factory=Refusals)
+    """What producers were refused lately."""
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
+    start_phases: StartPhases | None = None
+    """How the broker came up; None in what has no start."""
     metadata_received: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when this broker has received metadata from a controller once: the cluster's metadata, then what to
     lead and follow."""
@@ -138,6 +155,8 @@ class Services(msgspec.Struct, kw_only=True):
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None
     """Puts in what ``minikafka compact`` has prepared; None until the log cleaner is there."""
+    compactions: Compactions | None = None
+    """What the log cleaner is at; None until it is there."""
     imitated: Release | None = None
     """The release that clients see (``api.versions``); None: the one that this broker is modelled on."""
     close_sessions: CloseSessions = _no_sessions

@@ -58,6 +58,7 @@ from minikafka.coordinator.group.classic_group import (
 )
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings
 from minikafka.coordinator.group.group import Group, GroupMap, member_bytes
+from minikafka.coordinator.group.history import GroupEventKind, GroupHistory
 from minikafka.coordinator.group.messages import (
     Answer,
     Append,
@@ -164,6 +165,7 @@ class Rebalancer:
         effects.append(Complete(group.sync_operation))
         initial = group.state is _EMPTY
         group.transition(_PREPARING, now_ms)
+        self.counts.history.note(group.group_id, GroupEventKind.REBALANCE, reason, now_ms=now_ms)
         _log.info(
             "Preparing to rebalance group %s of generation %d: %s", group.group_id, group.generation, reason
         )
@@ -203,6 +205,7 @@ class Rebalancer:
         late = [member for member in group.members.values() if member.member_id in group.pending_syncs]
         effects: Effects = []
         for member in late:
+            self.note_removed(group, member, "it joined, but did not sync in time", now_ms)
             effects += group.remove(member)
         return effects + self.prepare(group, f"{len(late)} members have not synced in time", now_ms)
 
@@ -213,6 +216,7 @@ class Rebalancer:
         for member in list(group.members.values()):
             if member.awaiting_join is None and not member.is_static:
                 _log.info("Group %s loses %s, which has not joined again", group.group_id, member.member_id)
+                self.note_removed(group, member, "it did not join again within the rebalance timeout", now_ms)
                 effects += group.remove(member)
         if group.members and not group.elect_joined_leader():
             # Only static members, and none is back: wait until they are, or their sessions end.
@@ -227,6 +231,12 @@ class Rebalancer:
         _log.info(
             "Group %s has %d members in generation %d", group.group_id, len(group.members), group.generation
         )
+        self.counts.history.note(
+            group.group_id,
+            GroupEventKind.COMPLETED,
+            f"{len(group.members)} members in generation {group.generation}",
+            now_ms=now_ms,
+        )
         for member in group.members.values():
             effects += group.answer_join(member, group.joined(member))
             effects.append(member.session)
@@ -234,6 +244,16 @@ class Rebalancer:
             group.pending_syncs.add(member.member_id)
         effects.append(Park(group.sync_operation, group.rebalance_timeout_ms))
         return effects
+
+    def note_removed(self, group: ClassicGroup, member: ClassicMember, why: str, now_ms: int) -> None:
+        self.counts.history.note(
+            group.group_id,
+            GroupEventKind.REMOVED,
+            why,
+            now_ms=now_ms,
+            member_id=member.member_id,
+            client_id=member.client_id,
+        )
 
 
 def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
@@ -594,7 +614,7 @@ def leave(
     effects: Effects = []
     results: list[tuple[LeavingMember, ErrorCode]] = []
     for leaving in request.members:
-        error, gone = _leave(group, leaving)
+        error, gone = _leave(group, leaving, rebalancer.counts.history, now_ms)
         results.append((leaving, error))
         effects += gone
     left = sum(error is ErrorCode.NONE for _, error in results)
@@ -612,6 +632,8 @@ def session_expired(group: ClassicGroup, member_id: str, rebalancer: Rebalancer,
         return []
     effects = group.remove(member)
     _log.info("Group %s: the session of member %s has expired", group.group_id, member_id)
+    silent = f"no heartbeat for session.timeout.ms = {member.session_timeout_ms}"
+    rebalancer.note_removed(group, member, silent, now_ms)
     return effects + rebalancer.prepare_or_complete(group, f"member {member_id} has failed", now_ms)
 
 
@@ -634,7 +656,9 @@ def _sync_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is _PREPARING else ErrorCode.NONE
 
 
-def _leave(group: ClassicGroup, leaving: LeavingMember) -> tuple[ErrorCode, Effects]:
+def _leave(
+    group: ClassicGroup, leaving: LeavingMember, history: GroupHistory, now_ms: int
+) -> tuple[ErrorCode, Effects]:
     member_id, instance_id = leaving.member_id, leaving.group_instance_id
     if not member_id:  # an administrator, who knows static members by their instance
         member_id = "" if instance_id is None else group.static_members.get(instance_id, "")
@@ -645,7 +669,16 @@ def _leave(group: ClassicGroup, leaving: LeavingMember) -> tuple[ErrorCode, Effe
     if error is not ErrorCode.NONE:
         return error, []
     _log.info("Group %s: member %s leaves%s", group.group_id, member_id, why(leaving.reason))
-    return ErrorCode.NONE, group.remove(group.members[member_id])
+    member = group.members[member_id]
+    history.note(
+        group.group_id,
+        GroupEventKind.LEFT,
+        leaving.reason or "",
+        now_ms=now_ms,
+        member_id=member_id,
+        client_id=member.client_id,
+    )
+    return ErrorCode.NONE, group.remove(member)
 
 
 _log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.config.group import GroupConfig, auto_offset_reset
+from minikafka.coordinator.group.history import GroupHistory
 
 MigrationPolicy = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
@@ -156,6 +157,7 @@ class GroupCounts:
     __slots__ = (
         "completed_rebalances",
         "consumer_group_rebalances",
+        "history",
         "offset_commits",
         "offset_deletions",
         "offset_expirations",
@@ -178,6 +180,8 @@ class GroupCounts:
         """The same of share groups."""
         self.streams_group_rebalances = 0
         """The same of streams groups."""
+        self.history = GroupHistory()
+        """Which rebalances those were."""
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)

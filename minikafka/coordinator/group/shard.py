@@ -123,6 +123,7 @@ class GroupShard:
     ) -> None:
         """``counts`` is shared with the other shards of a broker; ``memory_bytes`` says what all of them
         take."""
+        self._settings = settings
         self._memory = GroupMemory(settings, memory_bytes)
         self._groups = GroupMap(self._memory)
         self._classic = ClassicGroups(self._groups, settings=settings, new_uuid=new_uuid, counts=counts)
@@ -253,6 +254,14 @@ class GroupShard:
     def groups(self) -> list[Group]:
         """All groups, as they are now."""
         return list(self._groups.values())
+
+    def group(self, group_id: str) -> Group | None:
+        """One group, as it is now. Not to be changed."""
+        return self._groups.get(group_id)
+
+    def consumer_session_timeout_ms(self, group_id: str) -> int:
+        """That of a group's members that speak KIP-848's protocol."""
+        return self._settings.consumer_group(group_id).session_timeout_ms
 
     def offsets_of(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """What a group has committed, by topic and partition. Not to be held while anything else happens."""

@@ -92,6 +92,27 @@ _NEVER = 1 << 63
 """Above every offset."""
 
 
+class DuplicateAppends:
+    """Batches that came again and were answered with the offsets that they have since the first time, since
+    the log was opened."""
+
+    __slots__ = ("count", "last_ms", "last_offset", "last_producer_id")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last_ms = 0
+        self.last_offset = 0
+        """Where the batch is that came last."""
+        self.last_producer_id = 0
+
+    def __repr__(self) -> str:
+        return f"DuplicateAppends({self.count}, the last one of producer {self.last_producer_id})"
+
+    def note(self, producer_id: int, offset: int, now_ms: int) -> None:
+        self.count += 1
+        self.last_ms, self.last_offset, self.last_producer_id = now_ms, offset, producer_id
+
+
 class ProducerStateManager:
     """The producers of one partition, in memory and in its snapshot files."""
 
@@ -110,6 +131,8 @@ class ProducerStateManager:
         """``transaction.partition.verification.enable``; tools that read a log have no coordinator to ask."""
         self.verifications = VerificationStates()
         self.map_end_offset = 0
+        self.duplicates: DuplicateAppends | None = None
+        """None: no batch came twice."""
         self._producers: dict[int, ProducerStateEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, by first offset
         self._unreplicated: dict[int, int] = {}  # first offset -> last offset, by last offset
@@ -165,9 +188,15 @@ class ProducerStateManager:
     # Appending
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The retained batch with exactly these sequences, when ``header`` is a retry of it."""
+        """The retained batch with exactly these sequences, when ``header`` is a retry of it; then it is
+        noted in ``duplicates``."""
         entry = self._producers.get(header.producer_id)
-        return None if entry is None else find_duplicate(entry, header)
+        found = None if entry is None else find_duplicate(entry, header)
+        if found is not None:
+            if self.duplicates is None:
+                self.duplicates = DuplicateAppends()
+            self.duplicates.note(header.producer_id, found.first_offset, self._clock.now_ms())
+        return found
 
     def prepare_update(
         self,

@@ -18,6 +18,13 @@ import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.apis.documents.broker import broker
+from minikafka.server.apis.documents.group import group
+from minikafka.server.apis.documents.partition import partition
+from minikafka.server.apis.documents.refusals import refusals
+from minikafka.server.apis.documents.topic_deletion import topic_deletion
+from minikafka.server.apis.documents.waiting import waiting
+from minikafka.server.apis.shared.diagnostics_arguments import take as take
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 
@@ -40,7 +47,15 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
     ]
 
 
-KINDS: Final[Mapping[str, Kind]] = {"purgatories": purgatories}
+KINDS: Final[Mapping[str, Kind]] = {
+    "broker": broker,
+    "group": group,
+    "partition": partition,
+    "purgatories": purgatories,
+    "refusals": refusals,
+    "topic-deletion": topic_deletion,
+    "waiting": waiting,
+}
 
 
 def describe(services: Services, name: str, keys: Iterable[str]) -> Steps[dict[str, Any]]:
@@ -75,18 +90,3 @@ def arguments_of(keys: Iterable[str]) -> dict[str, str]:
             )
         arguments[name] = value
     return arguments
-
-
-def take(arguments: Mapping[str, str], *, required: Iterable[str] = (), optional: Iterable[str] = ()) -> None:
-    """Raises KafkaError: INVALID_REQUEST when one is missing, or one is there that the kind does not know."""
-    required = tuple(required)
-    known = (*required, *optional)
-    for name in required:
-        if name not in arguments:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"These diagnostics need {name}=…")
-    for name in arguments:
-        if name not in known:
-            takes = ", ".join(known) or "none"
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Unknown argument {name!r}; these diagnostics take {takes}"
-            )

@@ -106,6 +106,11 @@ class ShardOperations:
         self._waiting[operation] = delayed
         purgatory.watch(delayed, ((self, operation),))
 
+    def expiration_ms(self, operation: Operation) -> int | None:
+        """When the time of an operation is up, on the monotonic clock; None: it does not wait."""
+        waiting = self._waiting.get(operation)
+        return None if waiting is None else waiting.expiration_ms
+
     def complete(self, operation: Operation) -> None:
         """It is over. Nothing, if it does not wait."""
         if self._waiting.pop(operation, None) is not None:
@@ -211,6 +216,10 @@ class HostedShard(Generic[S]):
         if self.state is ShardState.LOADING:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The coordinator is loading.")
         raise not_coordinator()
+
+    def expiration_ms(self, operation: Operation) -> int | None:
+        """See ``ShardOperations.expiration_ms``."""
+        return self._operations.expiration_ms(operation)
 
     def ask(self, call: TicketCall[S], ticket: RequestTicket) -> None:
         """A request, which ``ticket`` stands for, in its turn."""

@@ -269,10 +269,14 @@ class CoordinatorService(Generic[S]):
         Raises:
             KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
         """
+        return self.hosted_shard_of(key).check_active()
+
+    def hosted_shard_of(self, key: str) -> HostedShard[S]:
+        """``shard_of``, in whatever state, with what waits in it. Raises KafkaError: NOT_COORDINATOR."""
         shard = self._shards.get(self.topic.partition_for(key))
         if shard is None:
             raise hosted_shard.not_coordinator()
-        return shard.check_active()
+        return shard
 
     def shards(self) -> Iterator[S]:
         """All that are served here; those that could not be loaded are not.

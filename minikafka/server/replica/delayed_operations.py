@@ -328,6 +328,22 @@ class DelayedFetch(DelayedOperation):
             return None  # H
         return 0 if is_held_back else min(start.bytes_until(end), wanted.max_bytes)
 
+    @property
+    def params(self) -> FetchParams:
+        """What its request asks for as a whole."""
+        return self._params
+
+    def fetch_offset(self, topic_partition: TopicPartition) -> Offset | None:
+        """From where it reads a partition; None: it does not."""
+        return next(
+            (
+                read.wanted.fetch_offset
+                for read in self._reads
+                if read.wanted.topic_partition == topic_partition
+            ),
+            None,
+        )
+
     def on_complete(self) -> None:
         fetch, reads = self._fetch, self._reads
         self._fetch, self._reads = None, []  # a purgatory keeps what is over for a while
@@ -417,6 +433,15 @@ class DelayedProduce(DelayedOperation):
         self._pending = pending
         pending.on_closed = self.abandon
         self.wait()
+
+    def required_offset(self, topic_partition: TopicPartition) -> Offset | None:
+        """Up to where it waits for a partition to be committed; None: it does not (any more)."""
+        offsets = (
+            each.required_offset
+            for each in self._appends
+            if each.topic_partition == topic_partition and each.is_pending
+        )
+        return max(offsets, default=None)
 
     def wait(self) -> None:
         """Wait for the replicas, without a client that waits."""

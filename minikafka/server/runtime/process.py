@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import gc
 import resource
-from typing import NamedTuple
+from collections import deque
+from typing import Final, NamedTuple
 
 from minikafka.clock import Clock
 
@@ -119,12 +120,25 @@ EVERYTHING_AFTER_MS = 600_000
 _OLDEST_GENERATION = 2
 
 
+class LongCollection(NamedTuple):
+    """A full collection of garbage; everything else waits for it."""
+
+    at_ms: int
+    """On the monotonic clock."""
+    duration_ms: float
+
+
+full_collections: Final[deque[LongCollection]] = deque(maxlen=16)
+"""The last ones of this process."""
+
+
 class FullCollections:
     """For the whole process, from ``begin`` to ``end``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._everything_at_ms = clock.monotonic_ms()
+        self._began_ns = 0
 
     def begin(self) -> None:
         """Set aside what is there, without looking for garbage in it."""
@@ -140,7 +154,11 @@ class FullCollections:
             return
         if phase == "stop":
             gc.freeze()
+            now_ns = self._clock.monotonic_ns()
+            duration_ms = (now_ns - self._began_ns) / 1_000_000
+            full_collections.append(LongCollection(now_ns // 1_000_000, duration_ms))
             return
+        self._began_ns = self._clock.monotonic_ns()
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._everything_at_ms >= EVERYTHING_AFTER_MS:
             self._everything_at_ms = now_ms

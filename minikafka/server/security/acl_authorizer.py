@@ -55,6 +55,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.metrics.broker_stats import AuthorizerMetrics
+from minikafka.metrics.refusals import RefusedKind
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import (
     AUDIT_LOGGER,
@@ -107,6 +108,7 @@ class AclStore:
     """``load`` before clients are served, then ``run`` as a task."""
 
     def __init__(self, store: CoordinationStore, data: AuthorizerData, *, clock: Clock) -> None:
+        self.clock = clock
         self._store = store
         self._data = data
         self._lock = asyncio.Lock()
@@ -505,6 +507,17 @@ class AclAuthorizer:
             self._counts.denied += 1
             if logs_denied and audit_logger.isEnabledFor(logging.INFO):
                 audit_logger.info("%s", audit_line(asker, operation, resource_type, name, decision))
+            if logs_denied:  # else nobody asked for it: topics are left out of a list
+                self._counts.refusals.note(
+                    RefusedKind.AUTHORIZATION,
+                    f"{operation.name} {camel_case(resource_type)}:{name}",
+                    f"{camel_case(ApiKey(asker.api_key))}",
+                    str(decision),
+                    user=str(asker.principal),
+                    client_id=asker.client_id,
+                    host=asker.host,
+                    now_ms=self._acls.clock.now_ms(),
+                )
         return decision.is_allowed
 
     def is_allowed_on_any(self, asker: Asker, operation: AclOperation, resource_type: ResourceType) -> bool:

@@ -44,6 +44,7 @@ from typing import Final, NamedTuple, TypeVar
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.metrics.broker_stats import AuthenticationMetrics
+from minikafka.metrics.refusals import RefusedKind
 from minikafka.network.connection import Connection, Handler, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, ApiKey
 from minikafka.protocol.wire.codec import (
@@ -445,6 +446,14 @@ class SaslLogin:
             listener.counts.failed += 1
         else:
             listener.counts.failed_reauthentication += 1
+        listener.counts.refusals.note(
+            RefusedKind.LOGIN,
+            listener.name,
+            ErrorCode.SASL_AUTHENTICATION_FAILED.name,
+            reason,
+            host=connection.peer_host,
+            now_ms=listener.clock.now_ms(),
+        )
         logger.info(
             "failed %s of %s (%s) on %s: %s",
             "authentication" if self._session is None else "re-authentication",

@@ -268,6 +268,17 @@ def test_one_that_cannot_even_be_tried_is_not_left_without_a_timer(fixture: Fixt
     fixture.purgatory.validate()
 
 
+def test_who_waits_for_a_key_can_be_asked(fixture: Fixture) -> None:
+    purgatory = fixture.purgatory
+    first, second, over = Operation(), Operation(), Operation()
+    for operation in (over, first, second):
+        purgatory.try_complete_else_watch(operation, ["a", "b"])
+    over.force_complete()
+    assert purgatory.waiting_for("a", 10) == [first, second]
+    assert purgatory.waiting_for("a", 1) == [first]
+    assert purgatory.waiting_for("none", 10) == []
+
+
 def test_cancelling_a_key_hands_its_operations_back(fixture: Fixture) -> None:
     purgatory = fixture.purgatory
     both, other = Operation(), Operation()

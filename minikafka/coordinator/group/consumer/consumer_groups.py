@@ -90,6 +90,14 @@ from minikafka.protocol.internal.consumer_protocol import (
 )
 from minikafka.protocol.internal.group_records import GroupRecord
 
+_SILENT = {
+    OperationKind.SESSION: "no heartbeat within the session timeout",
+    OperationKind.REVOCATION: "it did not give its partitions back within the rebalance timeout",
+    OperationKind.JOIN: "it did not join again within the rebalance timeout",
+    OperationKind.SYNC: "it joined, but did not sync in time",
+}
+"""Why a member is fenced when the time of an operation is up."""
+
 
 class JoinAfterEnd(Append):
     """A group of another kind, without members, ends; then its id is free for a classic one."""
@@ -509,7 +517,8 @@ class ConsumerGroups:
         ):
             return []
         draft = GroupDraft(group)
-        timers = self._updater.remove(draft, [member.member_id], now_ms)
+        removed = _SILENT.get(operation.kind, "its time was over")
+        timers = self._updater.remove(draft, [member.member_id], now_ms, removed=removed)
         return self._updater.carry_out(draft, timers, retry=operation)
 
     # Members that speak the classic protocol, in a group of this one

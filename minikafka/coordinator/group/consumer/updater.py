@@ -34,6 +34,7 @@ from minikafka.coordinator.group.consumer.target import (
 )
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
 from minikafka.coordinator.group.group import GroupMap
+from minikafka.coordinator.group.history import GroupEventKind
 from minikafka.coordinator.group.messages import (
     Answer,
     Effect,
@@ -116,10 +117,37 @@ class GroupUpdater:
         if wants_others or others_match or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):
             bump_epoch(draft, topics)
             self.counts.consumer_group_rebalances += 1
+            self._note_rebalance(draft, before, is_of_member=wants_others, now_ms=now_ms)
         if draft.group.epoch > draft.group.assignment_epoch and self._may_assign(draft.group, now_ms):
             self._assign(draft)
         reconcile(draft, before.member_id, topics, owned=owned, subscription_changed=wants_others)
         return draft.group.members[before.member_id]
+
+    def _note_rebalance(
+        self, draft: GroupDraft, before: ConsumerGroupMember, *, is_of_member: bool, now_ms: int
+    ) -> None:
+        if not is_of_member:
+            why = "the topics that its members want have changed"
+        elif before.metadata is NO_METADATA:
+            why = f"member {before.member_id} has joined"
+        else:
+            why = f"member {before.member_id} wants other topics"
+        group = draft.group
+        self.counts.history.note(
+            group.group_id, GroupEventKind.REBALANCE, f"{why} (epoch {group.epoch})", now_ms=now_ms
+        )
+
+    def note_gone(self, group: ConsumerGroup, member_id: str, removed: str | None, now_ms: int) -> None:
+        """``removed``: why it was fenced; None: it leaves."""
+        member = group.members.get(member_id)
+        self.counts.history.note(
+            group.group_id,
+            GroupEventKind.LEFT if removed is None else GroupEventKind.REMOVED,
+            removed or "",
+            now_ms=now_ms,
+            member_id=member_id,
+            client_id="" if member is None else member.metadata.client_id,
+        )
 
     def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
         """Whether the last assignment is old enough for another one (``canComputeNextTargetAssignment``,
@@ -162,9 +190,13 @@ class GroupUpdater:
             is_new = before.metadata is NO_METADATA
             check_memory(self.groups.memory, before, after, is_new=is_new)
 
-    def remove(self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int) -> Effects:
-        """Members leave or are fenced; the timers that end with that."""
+    def remove(
+        self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int, *, removed: str | None = None
+    ) -> Effects:
+        """Members leave, or are fenced and why; the timers that end with that."""
         member_ids = list(member_ids)
+        for each in member_ids:
+            self.note_gone(draft.group, each, removed, now_ms)
         remove_members(draft, member_ids, self.topics)
         downgrade_if_due(draft, self.settings, self.topics, now_ms)
         return [timer for each in member_ids for timer in forget_member(draft.group.group_id, each)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 
 from minikafka.errors import ErrorCode
+from minikafka.metrics.refusals import RefusedKind
 from minikafka.network.connection import Connection, LeaderHints
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import RequestHeader
@@ -72,6 +73,16 @@ def answer_produce(
             yield
         if answer.error_code:
             services.request_metrics.of(ApiKey.PRODUCE).note_error(answer.error_code)
+            services.produce_refusals.note(
+                RefusedKind.PRODUCE,
+                f"{answer.topic}-{answer.index}",
+                ErrorCode(answer.error_code).name,
+                answer.error_message,
+                user=peer.principal.name,
+                client_id=header.client_id,
+                host=peer.peer_host,
+                now_ms=services.clock.now_ms(),
+            )
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 moved.setdefault(answer.topic, set()).add(answer.index)
     if not moved or header.api_version < _IN_PRODUCE_SINCE:

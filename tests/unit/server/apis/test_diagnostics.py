@@ -34,6 +34,10 @@ async def test_a_kind_is_one_property_of_json(admin_broker: Any) -> None:
         ("purgatories", ("colour=red",), "colour"),
         ("purgatories", ("colour",), "'colour'"),
         ("purgatories", ("a=1", "a=2"), "'a=2'"),
+        ("partition", ("topic=orders",), "partition=…"),
+        ("partition", ("topic=orders", "partition=first"), "partition=first"),
+        ("waiting", ("topic=orders", "partition=0", "colour=red"), "'colour'"),
+        ("group", (), "group=…"),
     ],
 )
 async def test_a_wrong_question_says_what_there_is(

@@ -1,0 +1,1 @@
+"""The documents of ``apis.diagnostics``, each kind in a module of its own."""

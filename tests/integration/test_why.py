@@ -1,0 +1,420 @@
+"""`minikafka why` in situations that were made on real brokers: it reads the right reason. The brokers are
+shared by all tests, and go one after the other at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from minikafka.cli import quotas
+from minikafka.cli.reassign import command as reassign
+from minikafka.cli.why.command import main
+from minikafka.testing import ThreadedBroker, ThreadedCluster
+from tests.integration.support import confluent
+from tests.integration.support.wire import RawClient, batch
+
+pytestmark = [pytest.mark.minikafka_only, pytest.mark.timeout(200)]
+
+LAG_TIME_MAX_MS = 1_500
+SESSION_TIMEOUT_MS = 1_000
+
+Why = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ThreadedCluster]:
+    config = {
+        "replica.lag.time.max.ms": LAG_TIME_MAX_MS,
+        "min.insync.replicas": 2,
+        "group.min.session.timeout.ms": 100,
+        "group.consumer.min.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "group.consumer.min.heartbeat.interval.ms": 100,
+        "group.consumer.heartbeat.interval.ms": 100,
+        "group.initial.rebalance.delay.ms": 0,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.num.partitions": 1,
+        "auto.leader.rebalance.enable": False,
+        "zookeeper.session.timeout.ms": 1_500,
+    }
+    with ThreadedCluster(config=config) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def why(cluster: ThreadedCluster, capsys: pytest.CaptureFixture[str]) -> Why:
+    """The answer to a question, as --json has it."""
+
+    def ask(*question: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main([*question, "-b", cluster.bootstrap_servers, "--json"]) == 0, capsys.readouterr().err
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    return ask
+
+
+def code(answer: dict[str, Any]) -> str:
+    """Of the reason that weighs most."""
+    assert answer["reasons"], answer
+    return str(answer["reasons"][0]["code"])
+
+
+def make(cluster: ThreadedCluster, topic: str, *replicas: list[int], **config: str) -> None:
+    wanted = NewTopic(topic, len(replicas), replica_assignment=list(replicas), config=config)
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    client.create_topics([wanted])[topic].result(confluent.DEADLINE_S)
+    for number, each in enumerate(replicas):
+        cluster.wait_until(lambda at=number, isr=each: set(cluster.isr_of(topic, at)) == set(isr))
+    for address in cluster.bootstrap_servers.split(","):  # any of them may be asked
+        one = AdminClient({"bootstrap.servers": address})
+        cluster.wait_until(lambda one=one: topic in one.list_topics(timeout=10).topics)
+
+
+def write(cluster: ThreadedCluster, topic: str, count: int, *, partition: int = 0, **config: Any) -> None:
+    def check(error: object, _: object) -> None:
+        assert error is None, error
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, **config})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, b"key", partition=partition, on_delivery=check)
+    assert producer.flush(confluent.DEADLINE_S) == 0
+
+
+def consumer(cluster: ThreadedCluster, group: str, **config: Any) -> confluent_kafka.Consumer:
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **config,
+        }
+    )
+
+
+# A fetch
+
+
+def test_a_consumer_waits_behind_an_open_transaction(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "paid", [1, 2, 3])
+    write(cluster, "paid", 3)
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "payments"}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("paid", b"open", partition=0)
+    producer.flush()
+    answer = why("fetch", "paid:0", "--read-committed")
+    assert code(answer) == "fetch.lso.open"
+    assert "get nothing from offset 3 on: the transaction of payments" in answer["sentence"]
+    assert code(why("fetch", "paid:0")) == "fetch.nothing-there"
+    producer.commit_transaction()
+    cluster.wait_until(lambda: code(why("fetch", "paid:0", "--read-committed")) == "fetch.nothing-there")
+
+
+def test_a_replica_holds_the_high_watermark(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "held", [1, 2, 3])
+    write(cluster, "held", 2)
+    with dropped(cluster, 3, 1):
+        write(cluster, "held", 5, acks=1)
+        answer = why("fetch", "held:0")
+        assert code(answer) == "fetch.hw.replica", answer
+        assert "replica 3 is waited for" in answer["sentence"]
+        assert answer["reasons"][0]["evidence"]["log end offset"] == 7
+        cluster.wait_until(lambda: cluster.isr_of("held", 0) == (1, 2))
+        assert code(why("fetch", "held:0")) == "fetch.nothing-there", "it is out of the ISR"
+        answer = why("partition", "held:0", "under-replicated")
+        assert code(answer) == "under-replicated.behind" and "records behind" in answer["sentence"]
+    cluster.wait_until(lambda: len(cluster.isr_of("held", 0)) == 3)
+
+
+@contextmanager
+def dropped(cluster: ThreadedCluster, source: int, target: int) -> Iterator[None]:
+    cluster.drop(source, target)
+    try:
+        yield
+    finally:
+        cluster.heal()
+
+
+# A group
+
+
+def test_a_group_lags_because_its_reader_stands_still(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "sold", [1, 2, 3], [2, 3, 1])
+    write(cluster, "sold", 10)
+    write(cluster, "sold", 5, partition=1)
+    with closing(consumer(cluster, "billing", **{"client.id": "billing-1"})) as reader:
+        reader.subscribe(["sold"])
+        read_to_end(reader, 15)
+        reader.commit(asynchronous=False)
+        assert why("group", "billing", "--sample-ms", "0")["reasons"] == []
+        write(cluster, "sold", 7)
+        answer = why("group", "billing", "--sample-ms", "200")
+        assert code(answer) == "group.lags.stuck"
+        assert "lags by 7 records; sold-0 has 7 of them" in answer["sentence"]
+        assert "billing-1 on 127.0.0.1 has committed nothing in 200 ms" in answer["sentence"]
+        (row,) = answer["reasons"][0]["evidence"]["partitions"]
+        assert 0 <= row["next record ms ago"] < 60_000 and row["committed ms ago"] is not None
+    assert code(why("group", "billing", "--sample-ms", "0")) == "group.empty"
+
+
+def read_to_end(reader: confluent_kafka.Consumer, count: int) -> None:
+    deadline = time.monotonic() + confluent.DEADLINE_S
+    while count and time.monotonic() < deadline:
+        count -= len([each for each in reader.consume(count, 0.2) if each.error() is None])
+    assert not count
+
+
+def test_a_rebalance_waits_for_the_member_that_does_not_poll(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "slow", [1, 2, 3])
+    write(cluster, "slow", 1)
+
+    def ignore(*_: object) -> None:
+        """With a callback librdkafka waits for ``poll`` before it joins again."""
+
+    with (
+        closing(consumer(cluster, "crowd", **{"client.id": "busy"})) as busy,
+        closing(consumer(cluster, "crowd", **{"client.id": "late"})) as late,
+    ):
+        busy.subscribe(["slow"], on_assign=ignore, on_revoke=ignore)
+        read_to_end(busy, 1)
+        late.subscribe(["slow"])
+
+        def waits() -> bool:
+            late.poll(0.1)
+            answer = why("group", "crowd", "--sample-ms", "0")
+            return bool(answer["reasons"]) and code(answer) == "group.joining.waits"
+
+        cluster.wait_until(waits)
+        answer = why("group", "crowd", "--sample-ms", "0")
+        assert "for busy on 127.0.0.1 to join again (max.poll.interval.ms)" in answer["sentence"]
+        busy.unsubscribe()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_is_silent_is_thrown_out(cluster: ThreadedCluster, why: Why, protocol: str) -> None:
+    topic, group = f"kept-{protocol}", f"thrown-{protocol}"
+    make(cluster, topic, [1, 2, 3])
+    write(cluster, topic, 1)
+    config: dict[str, Any] = {
+        "client.id": "silent",
+        "group.instance.id": "silent",
+        "group.protocol": protocol,
+    }
+    if protocol == "classic":
+        config["session.timeout.ms"] = SESSION_TIMEOUT_MS
+    with closing(consumer(cluster, group, **config)) as silent:  # a static member does not leave
+        silent.subscribe([topic])
+        read_to_end(silent, 1)
+
+    def is_gone() -> bool:
+        answer = why("group", group, "--sample-ms", "0")
+        return bool(answer["reasons"]) and code(answer) == "group.empty"
+
+    cluster.wait_until(is_gone)
+    said = why("group", group, "--sample-ms", "0")["sentence"]
+    assert "the last member (silent) was removed" in said and "no heartbeat" in said
+
+
+# A produce, a client
+
+
+def test_a_produce_waits_for_a_replica(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "waits", [1, 2, 3])
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "loader"}
+    producer = confluent_kafka.Producer(settings)
+    with dropped(cluster, 3, 1):
+        producer.produce("waits", b"one", partition=0)
+        producer.poll(0)
+        cluster.wait_until(lambda: code(why("produce", "waits:0")) == "produce.waits")
+        said = why("produce", "waits:0")["sentence"]
+        assert "waiting in waits-0: 1 produce with acks=all" in said and "replica 3 is waited for" in said
+    assert producer.flush(confluent.DEADLINE_S) == 0
+
+
+def test_a_produce_that_was_refused_and_its_client(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "keyed", [1, 2, 3], **{"cleanup.policy": "compact"})
+    refused: list[Any] = []
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "keyless"}
+    producer = confluent_kafka.Producer(settings)
+    producer.produce("keyed", b"no key", partition=0, on_delivery=lambda error, _: refused.append(error))
+    producer.flush(confluent.DEADLINE_S)
+    assert refused[0] is not None
+    answer = why("produce", "keyed:0", "--client-id", "keyless")
+    assert code(answer) == "produce.refused.invalid-record"
+    assert answer["sentence"].startswith("keyless was refused once to write to keyed-0")
+    assert code(why("produce", "keyed")) == "produce.refused.invalid-record"
+    assert code(why("client", "keyless")) == "client.refused"
+    assert why("client", "another")["reasons"] == []
+
+
+def test_a_producer_that_was_throttled(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "flood", [1, 2, 3])
+    set_quota = ["alter", "client-id=greedy", "--set", "producer_byte_rate=100"]
+    assert quotas.main([*set_quota, "-b", cluster.bootstrap_servers]) == 0
+    write(cluster, "flood", 300, **{"client.id": "greedy", "linger.ms": 0})
+    write(cluster, "flood", 1, **{"client.id": "greedy"})
+    answer = why("produce", "flood:0")
+    assert code(answer) == "produce.throttled" and "because of producer_byte_rate" in answer["sentence"]
+    assert code(why("client", "greedy")) == "client.throttled"
+
+
+def test_a_batch_that_came_twice(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "twice", [1, 2, 3])
+    records = batch([b"again"], producer_id=4711, producer_epoch=0, base_sequence=0)
+    with RawClient(int(cluster.bootstrap_servers.split(",")[0].rpartition(":")[2])) as client:
+        assert client.produce("twice", 0, records) == client.produce("twice", 0, records)
+    answer = why("produce", "twice:0")
+    assert code(answer) == "produce.duplicate"
+    assert "1 batch came to twice-0 again" in answer["sentence"] and "offset 0" in answer["sentence"]
+
+
+# Transactions, topics, reassignments
+
+
+def test_a_transaction_that_is_open_and_one_that_has_ended(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "booked", [1, 2, 3])
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "booking"}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("booked", b"open", partition=0)
+    producer.flush()
+    answer = why("transaction", "booking")
+    assert code(answer) == "transaction.ongoing"
+    (row,) = answer["reasons"][0]["evidence"]["partitions"]
+    assert row == {"partition": "booked-0", "leader": 1, "open from offset": 0}
+    producer.commit_transaction()
+    cluster.wait_until(lambda: code(why("transaction", "booking")) == "transaction.none")
+
+
+def test_a_reassignment_under_a_throttle(cluster: ThreadedCluster, why: Why, tmp_path: Path) -> None:
+    make(cluster, "moved", [1, 2])
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for _ in range(60):
+        producer.produce("moved", os.urandom(50_000), b"key", partition=0)
+    assert producer.flush(confluent.DEADLINE_S) == 0
+    assert why("reassignment", "moved:0", "--sample-ms", "0")["reasons"] == []
+    plan = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [1, 3]}]}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    named = ["--reassignment-json-file", str(path), "-b", cluster.bootstrap_servers]
+    assert reassign.main(["execute", *named, "--throttle", "1000", "--no-wait"]) == 0
+
+    def is_throttled() -> bool:
+        answer = why("reassignment", "moved:0", "--sample-ms", "300")
+        return bool(answer["reasons"]) and code(answer) == "reassignment.throttled"
+
+    cluster.wait_until(is_throttled)
+    said = why("reassignment", "--sample-ms", "300")["sentence"]
+    assert "under the throttle of 1.00 kB/s" in said and "are left" in said
+    assert reassign.main(["cancel", "--all", "-b", cluster.bootstrap_servers]) == 0
+
+
+# A partition
+
+
+def test_what_retention_and_the_log_cleaner_wait_for(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "logged", [1, 2, 3], **{"cleanup.policy": "compact,delete"})
+    write(cluster, "logged", 3)
+    assert code(why("partition", "logged:0", "not-deleted")) == "not-deleted.young"
+    assert code(why("partition", "logged:0", "not-compacted")) == "not-compacted.active-segment"
+    growing = why("partition", "logged:0", "growing", "--sample-ms", "50")
+    assert code(growing) == "not-growing"
+    uneven = why("partition", "sold:0", "unevenly-read", "--sample-ms", "50")
+    assert code(uneven) == "uneven.not-read"
+
+
+def test_a_broker_tells_how_it_started_and_how_it_is(cluster: ThreadedCluster, why: Why) -> None:
+    answer = why("broker", "1")
+    assert all(reason["code"].startswith("broker.") for reason in answer["reasons"]), "a busy machine shows"
+    assert answer["unknown"] == []
+    assert code(why("broker", "77")) == "broker.unknown"
+
+
+def test_partitions_of_a_broker_that_has_died(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "alone", [3])
+    make(cluster, "gone", [3, 1])
+    assert code(why("topic", "gone")) == "topic.made-again"
+    make(cluster, "three", [3, 1, 2], **{"min.insync.replicas": "3"})
+    assert why("partition", "three:0")["reasons"] == []
+    cluster.kill(3)
+    cluster.wait_until(lambda: cluster.leader_of("three", 0) in (1, 2))
+    answer = why("partition", "three:0")
+    codes = [reason["code"] for reason in answer["reasons"]]
+    assert codes == ["under-min-isr", "under-replicated.broker-away", "not-preferred.broker-away"]
+    assert "2 of 3 replicas are in sync: 3: its broker is not registered" in answer["sentence"]
+    cluster.wait_until(lambda: code(why("partition", "alone:0")) == "offline.no-replica")
+    assert code(why("fetch", "alone:0")) == "offline.no-replica"
+    answer = why("broker", "3")
+    assert code(answer) == "broker.left" and "nothing answers at its address" in answer["sentence"]
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    client.delete_topics(["gone"], operation_timeout=0.2)  # the answer comes when it is done, so in vain
+    cluster.wait_until(lambda: code(why("topic", "gone")) == "topic.broker-away")
+    assert "broker 3, which has a replica" in why("topic", "gone")["sentence"]
+    cluster.start(3)
+    cluster.wait_until(lambda: why("topic", "gone")["reasons"] == [])
+    cluster.wait_until(lambda: len(cluster.isr_of("three", 0)) == 3)
+    answer = why("partition", "three:0", "not-preferred")
+    assert code(answer) == "not-preferred.not-automatic"
+
+
+# A client, on a broker that knows users
+
+
+def test_a_client_that_cannot_log_in_and_one_that_is_denied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ThreadedBroker(secure=True) as broker:
+        broker.add_user("alice", "right")
+        config = tmp_path / "admin.properties"
+        admin = broker.client_config()
+        config.write_text(
+            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
+            f"ssl.truststore.location={admin['ssl.ca.location']}\nssl.truststore.type=PEM\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="{admin["sasl.username"]}" password="{admin["sasl.password"]}";\n'
+        )
+
+        def asked(*question: str) -> dict[str, Any]:
+            connection = ["-b", broker.bootstrap_servers, "--command-config", str(config)]
+            capsys.readouterr()
+            assert main([*question, *connection, "--json"]) == 0, capsys.readouterr().err
+            found: dict[str, Any] = json.loads(capsys.readouterr().out)
+            return found
+
+        def try_as(password: str) -> None:
+            client = AdminClient(broker.client_config("alice", password))
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                client.list_topics("secret", timeout=3)
+
+        with (
+            contextlib.suppress(ssl.SSLError),
+            socket.create_connection(("127.0.0.1", broker.port)) as client,
+        ):
+            ssl.create_default_context().wrap_socket(client, server_hostname="localhost")
+        answer = asked("client", "--host", "127.0.0.1")
+        assert code(answer) == "client.login"
+        assert "the TLS handshake failed" in answer["sentence"]
+        try_as("wrong")
+        answer = asked("client", "--user", "alice")
+        assert code(answer) == "client.login" and "alice" in answer["sentence"]
+        try_as("right")
+        answer = asked("client", "--user", "alice")
+        assert code(answer) == "client.denied", answer
+        assert "User:alice at 127.0.0.1 was denied DESCRIBE on Topic secret" in answer["sentence"]
+        assert "minikafka why-denied User:alice DESCRIBE topic:secret" in answer["reasons"][0]["remedy"]
