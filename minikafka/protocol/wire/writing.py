@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -114,7 +115,8 @@ def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[
             fields.append((field.name, field.default, writer, False))
     accepted = frozenset(field.name for field in schema.fields)
     flexible = schema.flexible
-    write_tagged = _tagged_section(schema.name, tagged)
+    write_tagged = _tagged_section(schema.name, tagged) if tagged else _write_no_tags
+    pieces = _pieces(schema, fields)
 
     def check_names(body: Body) -> None:
         nonlocal accepted
@@ -125,27 +127,28 @@ def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[
         unknown = ", ".join(sorted(body.keys() - accepted))
         raise InvariantError(f"{schema.name} has no field {unknown} in any version")
 
-    def misfit(name: str, value: Any, error: BaseException) -> InvariantError:
-        if value is REQUIRED:
-            return InvariantError(f"{schema.name}.{name} is missing")
-        return InvariantError(f"{schema.name}.{name} cannot be {value!r}: {error}")
-
     def write(out: bytearray, body: Body) -> None:
         if not body.keys() <= accepted:
             check_names(body)
-        for name, default, writer, _ in fields:
+        for write_run, name, default, writer, _ in pieces:
+            if write_run is not None:
+                write_run(out, body)
+                continue
             value = body.get(name, default)
             try:
                 writer(out, value)
             except _MISFIT as error:
-                raise misfit(name, value, error) from error
+                raise _misfit(schema.name, name, value, error) from error
         if flexible:
             write_tagged(out, body)
 
     def write_in_steps(out: bytearray, body: Body) -> Steps[None]:
         if not body.keys() <= accepted:
             check_names(body)
-        for name, default, writer, in_steps in fields:
+        for write_run, name, default, writer, in_steps in pieces:
+            if write_run is not None:
+                write_run(out, body)
+                continue
             value = body.get(name, default)
             try:
                 if in_steps:
@@ -153,11 +156,61 @@ def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[
                 else:
                     writer(out, value)
             except _MISFIT as error:
-                raise misfit(name, value, error) from error
+                raise _misfit(schema.name, name, value, error) from error
         if flexible:
             write_tagged(out, body)
 
     return _InSteps(write_in_steps) if any(in_steps for *_, in_steps in fields) else write
+
+
+_Field = tuple[str, Any, Any, bool]
+"""Its name, its default, its writer, and whether that writes in steps."""
+_Piece = tuple[Writer | None, str, Any, Any, bool]
+"""What writes several fields of a body, or None and one field."""
+
+
+def _pieces(schema: EntitySchema, fields: Sequence[_Field]) -> list[_Piece]:
+    """The fields in their order. Neighbours of fixed width are one piece, as they are for the reader."""
+    codes = {
+        each.name: "" if each.is_array else _FIXED.get(each.kafka_type or "", "") for each in schema.fields
+    }
+    pieces: list[_Piece] = []
+    for is_fixed, group in groupby(fields, key=lambda field: bool(codes[field[0]])):
+        run = list(group)
+        if is_fixed and len(run) > 1:
+            pack = struct.Struct(">" + "".join(codes[field[0]][1:] for field in run)).pack
+            pieces.append((_run_writer(schema.name, run, pack), "", None, None, False))
+        else:
+            pieces += [(None, *field) for field in run]
+    return pieces
+
+
+def _run_writer(entity: str, run: Sequence[_Field], pack: Callable[..., bytes]) -> Writer:
+    named = [(name, default) for name, default, _, _ in run]
+
+    def write(out: bytearray, body: Body) -> None:
+        get = body.get
+        try:
+            out += pack(*[get(name, default) for name, default in named])
+        except _MISFIT:
+            for name, default, writer, _ in run:  # one of them raises the same, and is named
+                value = get(name, default)
+                try:
+                    writer(out, value)
+                except _MISFIT as error:
+                    raise _misfit(entity, name, value, error) from error
+
+    return write
+
+
+def _misfit(entity: str, name: str, value: Any, error: BaseException) -> InvariantError:
+    if value is REQUIRED:
+        return InvariantError(f"{entity}.{name} is missing")
+    return InvariantError(f"{entity}.{name} cannot be {value!r}: {error}")
+
+
+def _write_no_tags(out: bytearray, body: Body) -> None:
+    out.append(0)
 
 
 class _TaggedField(NamedTuple):
@@ -169,8 +222,12 @@ class _TaggedField(NamedTuple):
 
 def _tagged_section(entity: str, tagged: Sequence[_TaggedField]) -> Writer:
     """The writer of the tagged fields, those that are not their default."""
+    tags = frozenset(field.name for field in tagged)
 
     def write(out: bytearray, body: Body) -> None:
+        if tags.isdisjoint(body):
+            out.append(0)
+            return
         count = 0
         section = bytearray()
         for name, tag, default, write_value in tagged:

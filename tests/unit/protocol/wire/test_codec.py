@@ -70,6 +70,12 @@ def test_the_least_body_is_the_required_fields(api_key: ApiKey, version: int) ->
             encode_response(api_key=api_key, api_version=version, correlation_id=1, body=short)
 
 
+def test_of_neighbours_that_are_written_together_the_one_that_does_not_fit_is_named() -> None:
+    body = {"throttle_time": 0, "error_code": 0, "session_id": 1 << 31, "responses": []}
+    with pytest.raises(InvariantError, match=r"FetchResponse\.session_id cannot be 2147483648"):
+        encode_response(api_key=ApiKey.FETCH, api_version=12, correlation_id=1, body=body)
+
+
 def test_a_name_of_another_version_is_left_out_and_a_name_of_none_is_our_bug() -> None:
     body = {"throttle_time": 0, "responses": [], "session_id": 7, "error_code": 0}
     old = encode_response(api_key=ApiKey.FETCH, api_version=4, correlation_id=1, body=body)
