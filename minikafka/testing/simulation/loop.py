@@ -462,24 +462,27 @@ class VirtualTimeLoop(BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimulatedHandle:
-        return self.call_at_ns(self.now_ns + _whole_ns(delay), callback, *args, context=context)
+        when_ns = self.now_ns + _whole_ns(delay)
+        return self.set_timer(when_ns, callback, args, copy_context() if context is None else context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimulatedHandle:
-        return self.call_at_ns(
-            self.now_ns + _whole_ns(when - self.now_ns / NS_PER_S), callback, *args, context=context
-        )
+        when_ns = self.now_ns + _whole_ns(when - self.now_ns / NS_PER_S)
+        return self.set_timer(when_ns, callback, args, copy_context() if context is None else context)
 
     def call_at_ns(
         self, when_ns: int, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimulatedHandle:
         """Like ``call_at``, in nanoseconds. A moment that has passed is now."""
-        if when_ns < self.now_ns:
-            when_ns = self.now_ns
-        handle = SimulatedHandle(
-            callback, args, self, copy_context() if context is None else context, when_ns
-        )
+        when_ns = max(when_ns, self.now_ns)
+        return self.set_timer(when_ns, callback, args, copy_context() if context is None else context)
+
+    def set_timer(
+        self, when_ns: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context
+    ) -> SimulatedHandle:
+        """What all of these do; every message on every wire is one. ``when_ns`` has not passed."""
+        handle = SimulatedHandle(callback, args, self, context, when_ns)
         self._timers_set += 1
         heappush(self._timers, (when_ns, self._timers_set, handle))
         return handle
@@ -538,16 +541,19 @@ class VirtualTimeLoop(BaseEventLoop):
         """Move the time to the next timer of a process that is not dead."""
         timers = self._timers
         while timers:
-            when_ns, _, handle = timers[0]
+            when_ns, _, handle = heappop(timers)
+            process = handle.process
             if handle._cancelled:
-                heappop(timers)
                 self._timers_cancelled -= 1
-            elif handle.process is not None and handle.process.is_dead:
-                handle.process.held.append(heappop(timers)[2])
+            elif process is not None and process.is_dead:
+                process.held.append(handle)
             else:
                 self.now_ns = when_ns
                 self._turns = 0
-                self._take_due()
+                handle.is_timer = False
+                self._queue.append(handle)
+                if timers and timers[0][0] <= when_ns:
+                    self._take_due()
                 return
         if self.is_over:
             self._stopping = True

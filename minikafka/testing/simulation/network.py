@@ -27,8 +27,8 @@ from minikafka.testing.simulation.transport import Address, Channel, Link, Simul
 class Trace:
     """Notes as tuples, which cost little; lines only when they are read."""
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
-        self._now_ns = now_ns
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        self._loop = loop
         self._notes: list[tuple[int, str, str, object]] = []
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class Trace:
 
     def add(self, host: str, event: str, detail: object = "") -> None:
         """``detail`` must say the same whenever it is printed: numbers, texts, tuples of them."""
-        self._notes.append((self._now_ns(), host, event, detail))
+        self._notes.append((self._loop.now_ns, host, event, detail))
 
     def forget(self) -> None:
         """All of them, in a run so long that they would fill the memory."""

@@ -34,6 +34,7 @@ import time
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from typing import Any, TypeVar
@@ -170,7 +171,7 @@ class SimulatedBroker:
         self.disk = SimulatedDisk(
             rng=simulation.rng(f"disk of {self.host.name}"),
             now_ms=self.clock.now_ms,
-            note=lambda event, detail: simulation.notes.add(self.host.name, event, detail),
+            note=partial(simulation.notes.add, self.host.name),
         )
         self.config: dict[str, Property] = {}
         self.failure: BaseException | None = None
@@ -361,7 +362,7 @@ class Simulation:
     def __init__(self, seed: int, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
         self.seed = seed
         self.loop = VirtualTimeLoop(rng=self.rng("executors"))
-        self.notes = Trace(lambda: self.loop.now_ns)
+        self.notes = Trace(self.loop)
         self.network = SimulatedNetwork(self.loop, rng=self.rng("network"), trace=self.notes)
         self.brokers: dict[int, SimulatedBroker] = {}
         """By node id, running or not."""

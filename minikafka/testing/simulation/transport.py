@@ -165,7 +165,7 @@ class Channel:
         if when_ns > self._last_ns:
             self._last_ns = when_ns
         self._under_way.append(message)
-        self._loop.call_at_ns(self._last_ns, self._arrive, self._transmission, context=HARDWARE)
+        self._loop.set_timer(self._last_ns, self._arrive, (self._transmission,), HARDWARE)
 
     def _arrive(self, transmission: int) -> None:
         if transmission != self._transmission:
@@ -238,9 +238,7 @@ FRAGMENTS_MAX = 4
 
 
 def fragments(data: bytes, rng: random.Random) -> Sequence[bytes]:
-    """``data`` in the fragments that it arrives in."""
-    if len(data) < 2 or rng.random() >= FRAGMENTED_SHARE:
-        return (data,)
+    """``data``, of two bytes at least, in the fragments that it arrives in."""
     count = min(len(data), rng.randint(2, FRAGMENTS_MAX))
     cuts = [0, *sorted(rng.sample(range(1, len(data)), count - 1)), len(data)]
     return [data[start:stop] for start, stop in pairwise(cuts)]
@@ -479,9 +477,13 @@ class SimulatedTransport(asyncio.Transport):
                 self._lose, _error(errno.ECONNRESET, ConnectionResetError), context=self._context
             )
             return
-        self._in_flight_bytes += len(data)
-        for piece in fragments(data, self._rng):
-            self._out.send(piece)
+        size = len(data)
+        self._in_flight_bytes += size
+        if size < 2 or self._rng.random() >= FRAGMENTED_SHARE:
+            self._out.send(data)
+        else:
+            for piece in fragments(data, self._rng):
+                self._out.send(piece)
 
     def _flush(self) -> None:
         """The application's loop finds the socket writable."""
