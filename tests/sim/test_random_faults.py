@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from minikafka.testing.simulation.campaign import failure_line, run_seed, worker_pool
+from minikafka.testing.simulation.campaign import failure_line, run_seed_in_worker, worker_pool
 from minikafka.testing.simulation.scenarios.catalogue import draw, play
 
 SEEDS = {"faults": 80, "reassignments": 40, "transactions": 40, "shares": 8, "swarm": 40}
@@ -35,7 +35,7 @@ def pool() -> Iterator[Executor]:
 )
 def test_whatever_fails_no_acked_record_is_lost(pool: Executor, scenario: str, first: int) -> None:
     outcomes = pool.map(
-        partial(run_seed, scenario), range(first, min(first + SEEDS_PER_TEST, SEEDS[scenario]))
+        partial(run_seed_in_worker, scenario), range(first, min(first + SEEDS_PER_TEST, SEEDS[scenario]))
     )
     assert [failure_line(outcome) for outcome in outcomes if outcome.failure] == []
 

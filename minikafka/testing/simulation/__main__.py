@@ -1,7 +1,9 @@
 """``python -m minikafka.testing.simulation``: random faults from seeds, by the thousand or one again.
 
-``run`` counts in a directory and goes on where it was interrupted; ``replay`` shows what happened; ``shrink``
-looks for the little that is needed to fail. See ``docs/how-to/simulation.md``.
+``run`` counts in a directory and goes on where it was interrupted; ``report`` adds such counts up; ``replay``
+shows what happened; ``shrink`` looks for the little that is needed to fail.
+
+See ``docs/how-to/simulation.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +17,18 @@ from pathlib import Path
 
 import msgspec
 
-from minikafka.testing.simulation.campaign import Outcome, Tally, TallyError, failure_line, run_seeds, shrink
+from minikafka.testing.simulation.campaign import (
+    FILE,
+    Outcome,
+    Tally,
+    TallyError,
+    failure_line,
+    markdown,
+    read_outcomes,
+    report,
+    run_seeds,
+    shrink,
+)
 from minikafka.testing.simulation.scenarios.catalogue import SCENARIOS, draw, play, simulation_of
 from minikafka.testing.simulation.scenarios.plan import Plan
 
@@ -28,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "run":
             return _run(options)
+        if options.command == "report":
+            return _report(options)
         if options.command == "replay":
             return _replay(options)
         return _shrink(options)
@@ -58,6 +73,16 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--scenario", choices=[*SCENARIOS, "all"], default="all", help="which to run (default: all)"
     )
+    reporting = commands.add_parser("report", help="what the tallies of some directories add up to")
+    reporting.add_argument(
+        "directories",
+        type=Path,
+        nargs="*",
+        default=[Path("simulation")],
+        metavar="DIR",
+        help="where tally.jsonl is; a seed that several have counts once (default: simulation)",
+    )
+    reporting.add_argument("--markdown", action="store_true", help="as a table")
     replay = commands.add_parser("replay", help="one seed again: its plan, the brokers' logs, its trace")
     replay.add_argument(
         "--history",
@@ -105,8 +130,19 @@ def _run(options: argparse.Namespace) -> int:
         run_seeds(scenarios, options.seeds, tally, jobs=options.jobs, minutes=options.minutes, tell=tell)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
-    print(f"all that is in {tally.path}:", *tally.report(), sep="\n")
+    print(f"all that is in {tally.path}:", *report(list(tally.outcomes.values())), sep="\n")
     return 1 if any(each.failure for each in tally.outcomes.values()) else 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    found: dict[tuple[str, int], Outcome] = {}
+    for directory in options.directories:
+        if not (directory / FILE).exists():
+            raise ValueError(f"{directory} has no {FILE}: name the --dir of a run")
+        found |= read_outcomes(directory / FILE)[0]
+    outcomes = list(found.values())
+    print(*(markdown(outcomes) if options.markdown else report(outcomes)), sep="\n")
+    return 1 if any(each.failure for each in outcomes) else 0
 
 
 def _plan(options: argparse.Namespace) -> Plan:

@@ -22,11 +22,11 @@ import multiprocessing
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -71,16 +71,8 @@ class Tally:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / FILE
         self.outcomes: dict[tuple[str, int], Outcome] = {}
-        whole_bytes = 0
         if self.path.exists():
-            for line, end in _lines(self.path.read_bytes()):
-                try:
-                    self._count(_decoder.decode(line))
-                except msgspec.MsgspecError as error:
-                    raise TallyError(
-                        f"{self.path}, line {len(self.outcomes) + 1}: {error}; name another --dir"
-                    ) from error
-                whole_bytes = end
+            self.outcomes, whole_bytes = read_outcomes(self.path)
             with self.path.open("r+b") as file:  # an interrupted run's last line
                 file.truncate(whole_bytes)
 
@@ -88,18 +80,25 @@ class Tally:
         """Write it down. Raises OSError."""
         with self.path.open("ab") as file:
             file.write(_encoder.encode(outcome) + b"\n")
-        self._count(outcome)
-
-    def _count(self, outcome: Outcome) -> None:
         self.outcomes[outcome.scenario, outcome.seed] = outcome
 
-    def report(self) -> list[str]:
-        """A line for each scenario, one of faults, and one for each failure."""
-        lines = []
-        for scenario in sorted({each.scenario for each in self.outcomes.values()}):
-            lines += _report(scenario, [each for each in self.outcomes.values() if each.scenario == scenario])
-        failures = [each for each in self.outcomes.values() if each.failure]
-        return lines + [failure_line(each) for each in failures]
+
+def read_outcomes(path: Path) -> tuple[dict[tuple[str, int], Outcome], int]:
+    """What is in a tally, which a run may be adding to, and how many bytes of it are whole lines.
+
+    Raises:
+        TallyError: the file is none of these. OSError.
+    """
+    outcomes: dict[tuple[str, int], Outcome] = {}
+    whole_bytes = 0
+    for number, (line, end) in enumerate(_lines(path.read_bytes()), start=1):
+        try:
+            outcome = _decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            raise TallyError(f"{path}, line {number}: {error}; name another --dir") from error
+        outcomes[outcome.scenario, outcome.seed] = outcome
+        whole_bytes = end
+    return outcomes, whole_bytes
 
 
 def failure_line(outcome: Outcome) -> str:
@@ -109,21 +108,68 @@ def failure_line(outcome: Outcome) -> str:
     return f"FAILED {outcome.scenario} seed {outcome.seed}: {what} [again: {again}]"
 
 
-def _report(scenario: str, outcomes: Iterable[Outcome]) -> list[str]:
-    outcomes = list(outcomes)
+class Total(NamedTuple):
+    """What some outcomes add up to."""
+
+    seeds: int
+    failed: int
+    virtual_hours: float
+    calls: int
+    acked: int
+    cpu_s: float
+    faults: Counter[str]
+
+    @property
+    def fault_count(self) -> int:
+        return sum(self.faults.values())
+
+    @property
+    def faults_by_kind(self) -> str:
+        return ", ".join(f"{count} {kind}" for kind, count in self.faults.most_common())
+
+
+def total_of(outcomes: Sequence[Outcome]) -> Total:
     faults: Counter[str] = Counter()
     for each in outcomes:
         faults.update(each.faults)
-    hours = sum(each.virtual_ms for each in outcomes) / 3_600_000
-    cpu_s = sum(each.cpu_s for each in outcomes)
-    failed = sum(1 for each in outcomes if each.failure)
-    return [
-        f"{scenario}: {len(outcomes)} seeds, {failed} failed, {hours:.1f} virtual hours, "
-        f"{sum(each.calls for each in outcomes)} operations, {sum(each.acked for each in outcomes)} acked, "
-        f"{cpu_s / len(outcomes):.3f} CPU s a seed",
-        f"  {sum(faults.values())} faults: "
-        + ", ".join(f"{count} {kind}" for kind, count in faults.most_common()),
+    return Total(
+        seeds=len(outcomes),
+        failed=sum(1 for each in outcomes if each.failure),
+        virtual_hours=sum(each.virtual_ms for each in outcomes) / 3_600_000,
+        calls=sum(each.calls for each in outcomes),
+        acked=sum(each.acked for each in outcomes),
+        cpu_s=sum(each.cpu_s for each in outcomes),
+        faults=faults,
+    )
+
+
+def report(outcomes: Sequence[Outcome]) -> list[str]:
+    """Two lines for each scenario, its sums and its faults, and one for each failure."""
+    lines = []
+    for scenario in sorted({each.scenario for each in outcomes}):
+        total = total_of([each for each in outcomes if each.scenario == scenario])
+        lines += [
+            f"{scenario}: {total.seeds} seeds, {total.failed} failed, "
+            f"{total.virtual_hours:.1f} virtual hours, "
+            f"{total.calls} operations, {total.acked} acked, {total.cpu_s / total.seeds:.3f} CPU s a seed",
+            f"  {total.fault_count} faults: {total.faults_by_kind}",
+        ]
+    return lines + [failure_line(each) for each in outcomes if each.failure]
+
+
+def markdown(outcomes: Sequence[Outcome]) -> list[str]:
+    """A table with a row for each scenario and one for all, and the faults of all."""
+    lines = [
+        "| scenario | seeds | failed | virtual hours | operations | acknowledged | faults |",
+        "|---|---|---|---|---|---|---|",
     ]
+    for scenario in (*sorted({each.scenario for each in outcomes}), "all"):
+        total = total_of([each for each in outcomes if scenario in (each.scenario, "all")])
+        lines.append(
+            f"| {scenario} | {total.seeds:,} | {total.failed} | {total.virtual_hours:,.1f} | {total.calls:,} "
+            f"| {total.acked:,} | {total.fault_count:,} |"
+        )
+    return [*lines, "", f"Faults by kind: {total_of(outcomes).faults_by_kind}."]
 
 
 def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -136,6 +182,8 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 AHEAD = 2
 """Seeds that wait for each worker."""
+SEEDS_A_COLLECTION = 8
+"""Of a worker: a simulated world is garbage as a whole when it is over, and hardly any of it before."""
 SEEDS_A_WORKER = 400
 """Then another takes its place."""
 ACKED_MIN = 10
@@ -164,6 +212,25 @@ def run_seed(scenario: str, seed: int) -> Outcome:
     )
 
 
+_seeds_run = 0
+"""Of this worker."""
+
+
+def run_seed_in_worker(scenario: str, seed: int) -> Outcome:
+    """``run_seed``, and from time to time what the garbage collector would do in the middle of it."""
+    global _seeds_run
+    outcome = run_seed(scenario, seed)
+    _seeds_run += 1
+    if _seeds_run % SEEDS_A_COLLECTION == 0:
+        gc.collect()
+    return outcome
+
+
+def _begin_worker() -> None:
+    gc.freeze()
+    gc.disable()
+
+
 def run_seeds(
     scenarios: Sequence[str],
     seeds: range,
@@ -188,7 +255,7 @@ def run_seeds(
                 following = next(left, None)
                 if following is None:
                     break
-                running.add(pool.submit(run_seed, *following))
+                running.add(pool.submit(run_seed_in_worker, *following))
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -202,11 +269,11 @@ def run_seeds(
 
 
 def worker_pool(jobs: int) -> ProcessPoolExecutor:
-    """Workers that have all modules, and collect no garbage in them."""
+    """Workers that have all modules, and collect no garbage in them. Give them ``run_seed_in_worker``."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=gc.freeze, max_tasks_per_child=SEEDS_A_WORKER
+        jobs, mp_context=context, initializer=_begin_worker, max_tasks_per_child=SEEDS_A_WORKER
     )
 
 
@@ -216,6 +283,21 @@ def _all(scenarios: Sequence[str], seeds: range) -> Iterator[tuple[str, int]]:
 
 SHORT_MS = 100
 """What a time is halved down to."""
+OPTIONAL_SETTINGS: Final = frozenset(
+    {
+        "auto.leader.rebalance.enable",
+        "controlled.shutdown.retry.backoff.ms",
+        "group.initial.rebalance.delay.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.roll.ms",
+        "offsets.topic.num.partitions",
+        "replica.fetch.max.bytes",
+        "replica.selector.class",
+        "transaction.state.log.num.partitions",
+    }
+)
+"""Without any of the others a cluster promises less, or takes longer than the checks wait: another failure,
+which is none of the broker's, would look like the one that is sought."""
 
 
 def failure_of(plan: Plan) -> str:
@@ -262,6 +344,10 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for name, least in (("keys", 0), ("log_dirs", 1), ("is_secured", False), ("racks", 0)):
         if getattr(plan, name) != least:
             yield msgspec.structs.replace(plan, **{name: least})
+    settings = tuple(name for name in plan.config if name in OPTIONAL_SETTINGS)
+    for fewer in _fewer(settings):
+        config = {name: plan.config[name] for name in plan.config if name in fewer or name not in settings}
+        yield msgspec.structs.replace(plan, config=config)
     for index, step in enumerate(plan.steps):
         for smaller in _smaller_steps(step):
             steps = (*plan.steps[:index], smaller, *plan.steps[index + 1 :])
@@ -275,6 +361,11 @@ def _smaller_steps(step: Step) -> Iterator[Step]:
     if step.after_ms > SHORT_MS:
         yield msgspec.structs.replace(step, after_ms=step.after_ms // 2)
     for index, fault in enumerate(step.faults):
+        if fault.config:
+            unchanged: Fault = msgspec.structs.replace(fault, config={})
+            yield msgspec.structs.replace(
+                step, faults=(*step.faults[:index], unchanged, *step.faults[index + 1 :])
+            )
         if fault.lasts_ms > SHORT_MS:
             shorter: Fault = msgspec.structs.replace(fault, lasts_ms=fault.lasts_ms // 2)
             yield msgspec.structs.replace(

@@ -13,7 +13,14 @@ import pytest
 from minikafka.testing.history import AnomalyKind, check, read_history
 from minikafka.testing.simulation import __main__ as command_line
 from minikafka.testing.simulation import campaign
-from minikafka.testing.simulation.campaign import Outcome, Tally, TallyError, shrink
+from minikafka.testing.simulation.campaign import (
+    OPTIONAL_SETTINGS,
+    Outcome,
+    Tally,
+    TallyError,
+    report,
+    shrink,
+)
 from minikafka.testing.simulation.client import SimulatedClient
 from minikafka.testing.simulation.scenarios.catalogue import SCENARIOS, draw
 from minikafka.testing.simulation.scenarios.faults import CARRY_OUT
@@ -36,7 +43,7 @@ def test_a_tally_goes_on_after_a_line_that_was_interrupted(tmp_path: Path) -> No
     again = Tally(tmp_path)
     assert set(again.outcomes) == {("faults", 1), ("faults", 2)}
     again.add(outcome(3))
-    total, faults, failed = Tally(tmp_path).report()
+    total, faults, failed = report(list(Tally(tmp_path).outcomes.values()))
     assert (
         total == "faults: 3 seeds, 1 failed, 1.5 virtual hours, 90 operations, 60 acked, 0.250 CPU s a seed"
     )
@@ -70,6 +77,33 @@ def test_a_run_begins_only_the_seeds_that_are_not_in_the_tally(
     assert "FAILED faults seed 4: I3: it fell" in capsys.readouterr().out
     assert command_line.main(arguments) == 1
     assert begun == [2, 4, 5]
+
+
+def test_tallies_of_several_machines_are_added_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, there = Tally(tmp_path / "here"), Tally(tmp_path / "there")
+    here.add(outcome(1))
+    here.add(outcome(2))
+    there.add(outcome(2))
+    there.add(msgspec.structs.replace(outcome(2), scenario="swarm", faults={"pause": 1200}))
+    with there.path.open("ab") as file:
+        file.write(running := b'{"scenario":"swarm","se')
+    directories = [str(tmp_path / "here"), str(tmp_path / "there")]
+    assert command_line.main(["report", *directories]) == 0
+    assert "faults: 2 seeds, 0 failed, 1.0 virtual hours, 60 operations" in capsys.readouterr().out
+    assert command_line.main(["report", *directories, "--markdown"]) == 0
+    _, _, *rows, _, by_kind = capsys.readouterr().out.splitlines()
+    assert rows == [
+        "| faults | 2 | 0 | 1.0 | 60 | 40 | 4 |",
+        "| swarm | 1 | 0 | 0.5 | 30 | 20 | 1,200 |",
+        "| all | 3 | 0 | 1.5 | 90 | 60 | 1,204 |",
+    ]
+    assert by_kind == "Faults by kind: 1200 pause, 4 kill."
+    assert there.path.read_bytes().endswith(running), "a run is writing there"
+
+
+def test_a_report_of_nothing_says_which_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["report", str(tmp_path)]) == 2
+    assert f"{tmp_path} has no tally.jsonl: name the --dir of a run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seeds", ["9-3", "many", "-5"])
@@ -112,6 +146,21 @@ def test_a_plan_shrinks_to_what_makes_it_fail() -> None:
     assert len(smallest.producers) == 1
     assert smallest.steps[0].faults[0].lasts_ms <= 100
     assert told[-1] == smallest
+
+
+def test_settings_that_promise_nothing_are_taken_out_of_a_plan() -> None:
+    """It fails where segments roll at a time of their own."""
+    plan = next(
+        each
+        for each in (draw("swarm", seed) for seed in range(100))
+        if each.config.get("min.insync.replicas") == 2
+    )
+    smallest = shrink(
+        plan, lambda smaller: None, failure_of=lambda plan: "I4" if "log.roll.ms" in plan.config else ""
+    )
+    assert "log.roll.ms" in smallest.config
+    assert not OPTIONAL_SETTINGS & smallest.config.keys() - {"log.roll.ms"}
+    assert smallest.config["min.insync.replicas"] == 2, "with fewer, records may be lost"
 
 
 def test_what_does_not_fail_does_not_shrink() -> None:
