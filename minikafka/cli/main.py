@@ -26,6 +26,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "delegation-tokens": ("delegation_tokens", "create, renew, expire and describe delegation tokens"),
     "dump-log": ("dump_log.command", "look into segments, indexes and checkpoints; verify them"),
     "elect-leaders": ("reassign.elect_leaders", "elect preferred or unclean leaders"),
+    "events": ("events", "what the brokers have decided of late, and why: a flight recorder"),
     "export": ("export", "records of log directories to Parquet, each exactly once (Spark)"),
     "features": ("features", "describe, raise and lower the levels of a cluster's features"),
     "groups": ("groups", "list, describe and delete consumer groups; reset their offsets"),

@@ -183,6 +183,15 @@ class ReplicaProgress:
             self.last_fetch_ms = NEVER_MS
             self.broker_epoch = NO_BROKER_EPOCH
 
+    def lag_text(self, leader_end_offset: Offset, now_ms: int) -> str:
+        """How far it is behind, for people."""
+        if self.last_caught_up_ms == NEVER_MS:
+            since = "has not been caught up since this broker leads"
+        else:
+            since = f"was caught up {now_ms - self.last_caught_up_ms} ms ago"
+        where = "nowhere" if self.log_end_offset == NO_OFFSET else str(self.log_end_offset)
+        return f"broker {self.broker_id} {since}: at {where} of {leader_end_offset}"
+
     def is_caught_up(self, *, leader_end_offset: Offset, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it holds all that the leader has, or did so within the lag time."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_time_max_ms

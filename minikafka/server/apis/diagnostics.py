@@ -18,6 +18,7 @@ import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.apis import recorded_events
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 
@@ -40,7 +41,10 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
     ]
 
 
-KINDS: Final[Mapping[str, Kind]] = {"purgatories": purgatories}
+KINDS: Final[Mapping[str, Kind]] = {
+    "events": recorded_events.events,
+    "purgatories": purgatories,
+}
 
 
 def describe(services: Services, name: str, keys: Iterable[str]) -> Steps[dict[str, Any]]:
