@@ -302,6 +302,23 @@ class SlowRequest(EventOfBroker, frozen=True, kw_only=True, tag="slow_request"):
         )
 
 
+class SlowProduce(EventOfPartition, frozen=True, kw_only=True, tag="slow_produce"):
+    """A produce with acks=all has waited longer than ``event.recorder.slow.request.ms`` for its replicas."""
+
+    by_clients: ClassVar[bool] = True
+
+    waited_ms: int
+    is_committed: bool
+    isr: tuple[int, ...]
+    cause: str
+    """Which replica it waited for, as far as that is known."""
+
+    @property
+    def text(self) -> str:
+        end = "" if self.is_committed else " and is not committed"
+        return f"acks=all waited {self.waited_ms} ms{end}; ISR {_list(self.isr)}: {self.cause}"
+
+
 Event: TypeAlias = (
     BrokerStarted
     | BrokerStopped
@@ -317,6 +334,7 @@ Event: TypeAlias = (
     | SessionChanged
     | LogDirectoryFailed
     | SlowRequest
+    | SlowProduce
 )
 
 KINDS: Final[tuple[str, ...]] = tuple(
@@ -336,6 +354,7 @@ KINDS: Final[tuple[str, ...]] = tuple(
         SessionChanged,
         LogDirectoryFailed,
         SlowRequest,
+        SlowProduce,
     )
 )
 """Their names, as files and commands have them."""

@@ -228,7 +228,12 @@ def _join_parts(services: Services) -> None:
     """Of what is told of the others' doings once all are there. Raises ConfigError."""
     _set_authorizer(services)
     drop_fast_paths_with_changes(services)
-    services.controller.record = services.recorder.record
+    record = services.recorder.record
+    services.controller.record = record
+    services.client_quotas.record = record
+    services.groups.counts.record = record
+    services.request_metrics.slow.record = record
+    services.request_metrics.slow.from_ms = services.config.event_recorder_slow_request_ms
 
 
 def _coordinators(
@@ -429,6 +434,7 @@ def _replica_manager(
         replica_selector=replica_selector(config.replica_selector_class),
         leader_quota=quotas.leader,
         record=record,
+        slow_request_ms=config.event_recorder_slow_request_ms,
     )
     configs.subscribe_topics(replicas.update_topic_config)
     return replicas

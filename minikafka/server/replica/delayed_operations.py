@@ -418,9 +418,25 @@ class DelayedProduce(DelayedOperation):
 
     def on_complete(self) -> None:
         then, self._then = self._then, _nothing
+        replicas = self._replicas
+        if self.expiration_ms:  # else it has never waited
+            waited_ms = replicas.clock.monotonic_ms() - self.expiration_ms + self.delay_ms
+            if waited_ms >= replicas.slow_request_ms and not self._is_abandoned:
+                self._record_slow(waited_ms)
         self._appends = ()  # a purgatory keeps what is over for a while, see ``DelayedOperationPurgatory``
         if not self._is_abandoned:
             then()
+
+    def _record_slow(self, waited_ms: int) -> None:
+        """As an event of one partition: of one that is not committed, if there is any."""
+        append = max(self._appends, key=lambda each: each.error is not None, default=None)
+        if append is not None:
+            self._replicas.record_slow_produce(
+                append.topic_partition,
+                append.required_offset,
+                waited_ms=waited_ms,
+                is_committed=append.error is None,
+            )
 
     def on_failure(self, error: Exception) -> None:
         """A client that waits gets an error, as the outcome is not known; one that cannot be answered is

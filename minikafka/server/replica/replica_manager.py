@@ -72,6 +72,7 @@ from minikafka.flight_recorder.events import (
     IsrChanged,
     LogDirectoryFailed,
     Record,
+    SlowProduce,
     cut,
     not_recorded,
 )
@@ -214,9 +215,12 @@ class ReplicaManager:
         replica_selector: ReplicaSelector | None = None,
         leader_quota: ReplicationQuotaManager,
         record: Record = not_recorded,
+        slow_request_ms: int = 1000,
     ) -> None:
         self.node_id = node_id
         self._record = record
+        self.slow_request_ms = slow_request_ms
+        """``event.recorder.slow.request.ms``."""
         self.log_manager = log_manager
         self.metadata = metadata
         self.clock = clock
@@ -770,6 +774,25 @@ class ReplicaManager:
         self._disk_work.flush(replacement.log)
         self._disk_work.logs_changed()
         return replacement
+
+    def record_slow_produce(
+        self, topic_partition: TopicPartition, required_offset: Offset, *, waited_ms: int, is_committed: bool
+    ) -> None:
+        """A produce has waited long until all below ``required_offset`` was committed, or was not."""
+        partition = self.partitions.get(topic_partition)
+        if partition is None:
+            return
+        now_ms = self.clock.monotonic_ms()
+        self._record(
+            SlowProduce(
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+                waited_ms=waited_ms,
+                is_committed=is_committed,
+                isr=partition.isr,
+                cause=partition.replication.held_back_by(required_offset, now_ms=now_ms),
+            )
+        )
 
     # Followers of partitions that are led here
 

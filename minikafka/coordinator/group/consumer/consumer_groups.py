@@ -255,7 +255,7 @@ class ClassicMembers:
                 results.append((each, error.code))
         answer = Answer(ticket, LeaveGroupResult(tuple(results)))
         draft = GroupDraft(group)
-        timers = self._updater.remove(draft, leaving, now_ms) if leaving else []
+        timers = self._updater.remove(draft, leaving, now_ms, why="leaves") if leaving else []
         return self._updater.carry_out(draft, timers, answer)
 
     def _request_rejoin(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Effects:
@@ -493,7 +493,7 @@ class ConsumerGroups:
             # Its session continues: that is how long it is waited for.
             operation = GroupOperation(OperationKind.REVOCATION, group.group_id, member_id)
             return self._updater.carry_out(draft, [Complete(operation)], answer)
-        timers = self._updater.remove(draft, [member_id], now_ms)
+        timers = self._updater.remove(draft, [member_id], now_ms, why="leaves")
         return self._updater.carry_out(draft, timers, answer)
 
     def expired(self, operation: GroupOperation, now_ms: int) -> Effects:
@@ -509,7 +509,9 @@ class ConsumerGroups:
         ):
             return []
         draft = GroupDraft(group)
-        timers = self._updater.remove(draft, [member.member_id], now_ms)
+        is_silent = operation.kind is OperationKind.SESSION
+        why = "is silent" if is_silent else "has not done in time what it was told"
+        timers = self._updater.remove(draft, [member.member_id], now_ms, why=why)
         return self._updater.carry_out(draft, timers, retry=operation)
 
     # Members that speak the classic protocol, in a group of this one

@@ -114,6 +114,11 @@ class GroupUpdater:
         if not wants_others:
             others_match |= resolve_new_regexes(draft, topics, now_ms, may_describe)
         if wants_others or others_match or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):
+            if wants_others or draft.group.epoch == 0:
+                cause = f"member {before.member_id} joins, or subscribes to other topics"
+            else:
+                cause = "topics that it subscribes to have changed"
+            self._rebalance_begins(draft.group, cause)
             bump_epoch(draft, topics)
             self.counts.consumer_group_rebalances += 1
         if draft.group.epoch > draft.group.assignment_epoch and self._may_assign(draft.group, now_ms):
@@ -162,9 +167,15 @@ class GroupUpdater:
             is_new = before.metadata is NO_METADATA
             check_memory(self.groups.memory, before, after, is_new=is_new)
 
-    def remove(self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int) -> Effects:
-        """Members leave or are fenced; the timers that end with that."""
+    def _rebalance_begins(self, group: ConsumerGroup, cause: str) -> None:
+        self.counts.rebalance_begins(
+            group.group_id, generation=group.epoch, members=len(group.members), cause=cause
+        )
+
+    def remove(self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int, *, why: str) -> Effects:
+        """Members leave or are fenced; the timers that end with that. ``why``: in words, after a member."""
         member_ids = list(member_ids)
+        self._rebalance_begins(draft.group, f"member {', '.join(member_ids)} {why}")
         remove_members(draft, member_ids, self.topics)
         downgrade_if_due(draft, self.settings, self.topics, now_ms)
         return [timer for each in member_ids for timer in forget_member(draft.group.group_id, each)]
