@@ -32,6 +32,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "groups": ("groups", "list, describe and delete consumer groups; reset their offsets"),
     "produce": ("produce", "write lines of standard input as records"),
     "profile": ("profile", "keep addresses and settings of clusters, in place of -b"),
+    "purgatory": ("purgatory", "which requests and timers wait, under which keys, since when, until when"),
     "quotas": ("quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
     "share": ("share", "list, describe and delete share groups; reset and delete their offsets"),

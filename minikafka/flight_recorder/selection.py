@@ -25,7 +25,11 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     kinds: Collection[str] = ()
     """Empty: all."""
+    subject: str = ""
+    """To be found in what it happened to."""
     limit: int = EVENTS_MAX
+    is_newest: bool = False
+    """Whether ``limit`` lets the newest through, not the oldest."""
 
     def matches(self, recorded: RecordedEvent) -> bool:
         event = recorded.event
@@ -34,6 +38,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
             and (self.topic is None or getattr(event, "topic", None) == self.topic)
             and (self.group is None or getattr(event, "group", None) == self.group)
             and (not self.kinds or event.kind in self.kinds)
+            and self.subject in event.subject
         )
 
 
@@ -67,11 +72,12 @@ def show(broker: int, recorded: RecordedEvent) -> ShownEvent:
 
 
 def event_filter(arguments: Mapping[str, str]) -> EventFilter:
-    """``after``, ``since_ms``, ``topic``, ``group``, ``kind`` (several with commas between) and ``limit``.
+    """``after``, ``since_ms``, ``topic``, ``group``, ``kind`` (several with commas between), ``subject``, and
+    ``limit`` (the oldest) or ``newest`` (of them).
 
     Raises KafkaError: INVALID_REQUEST.
     """
-    known = ("after", "since_ms", "topic", "group", "kind", "limit")
+    known = ("after", "since_ms", "topic", "group", "kind", "subject", "limit", "newest")
     for name in arguments:
         if name not in known:
             raise _invalid(f"Unknown argument {name!r}; events take {', '.join(known)}")
@@ -85,7 +91,11 @@ def event_filter(arguments: Mapping[str, str]) -> EventFilter:
         topic=arguments.get("topic"),
         group=arguments.get("group"),
         kinds=kinds,
-        limit=min(_number(arguments, "limit", 1, EVENTS_MAX), EVENTS_MAX),
+        subject=arguments.get("subject", ""),
+        limit=min(
+            _number(arguments, "newest" if "newest" in arguments else "limit", 1, EVENTS_MAX), EVENTS_MAX
+        ),
+        is_newest="newest" in arguments,
     )
 
 

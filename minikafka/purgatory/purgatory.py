@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from minikafka.errors import InvariantError
@@ -66,6 +67,15 @@ class DelayedOperation(TimerTask):
     @property
     def is_completed(self) -> bool:
         return self._completed
+
+    @property
+    def watch_keys(self) -> tuple[Hashable, ...]:
+        """The keys of the events that may complete it."""
+        return self._watch_keys
+
+    def waits_for(self) -> str:
+        """What would complete it, for people. Costs little, whatever waits."""
+        return ""
 
     def try_complete(self) -> bool:
         """If the condition is met now, ``return self.force_complete()``; else False.
@@ -152,6 +162,26 @@ class DelayedOperationPurgatory(Generic[T]):
     def delayed(self) -> int:
         """Operations that wait."""
         return self._delayed
+
+    @property
+    def keys(self) -> int:
+        """Keys under which anything is watched."""
+        return len(self._watchers)
+
+    @property
+    def timer(self) -> Timer:
+        return self._timer
+
+    def waiting(self, entries_max: int) -> list[T]:
+        """The operations that wait, among the first ``entries_max`` entries of the watch lists: those under
+        the keys that have been watched for longest. Each once."""
+        entries = (
+            operation
+            for watchers in self._watchers.values()
+            for operation in (watchers if isinstance(watchers, dict) else (watchers,))
+        )
+        found = dict.fromkeys(islice(entries, entries_max))
+        return [operation for operation in found if not operation._completed]
 
     def try_complete_else_watch(self, operation: T, keys: Sequence[Hashable]) -> bool:
         """Complete ``operation`` now or leave it here until an event on one of ``keys`` or its deadline.

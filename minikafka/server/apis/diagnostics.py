@@ -18,7 +18,7 @@ import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.apis import recorded_events
+from minikafka.server.apis import purgatory, recorded_events
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 
@@ -44,6 +44,7 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
 KINDS: Final[Mapping[str, Kind]] = {
     "events": recorded_events.events,
     "purgatories": purgatories,
+    "purgatory": purgatory.purgatory,
 }
 
 

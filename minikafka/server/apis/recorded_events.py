@@ -2,7 +2,7 @@
 
 A document is one page: the oldest events after ``after`` that the filters let through, ``limit`` of them at
 most. Who wants all asks again with the ``last_sequence`` of the answer until ``is_last``; who follows, from
-time to time after that.
+time to time after that. With ``newest`` instead of ``limit`` it is the last page.
 """
 
 from __future__ import annotations
@@ -46,15 +46,19 @@ def describe_events(services: Services, wanted: EventFilter) -> Steps[EventsDocu
     first = ring.first
     found: list[ShownEvent] = []
     last, is_last = max(wanted.after, ring.last_sequence), True
-    for count, line in enumerate(ring.after(wanted.after), start=1):
+    lines = ring.after(wanted.after)
+    for count, line in enumerate(reversed(lines) if wanted.is_newest else lines, start=1):
         recorded = decode_event(line)
         if recorded is not None and wanted.matches(recorded):
             if len(found) == wanted.limit:
-                last, is_last = found[-1].sequence, False
+                if not wanted.is_newest:
+                    last, is_last = found[-1].sequence, False
                 break
             found.append(show(services.node_id, recorded))
         if count % ELEMENTS_A_STEP == 0:
             yield
+    if wanted.is_newest:
+        found.reverse()
     return EventsDocument(
         broker=services.node_id,
         at_ms=services.clock.now_ms(),

@@ -318,6 +318,15 @@ class DelayedFetch(DelayedOperation):
             return None  # H
         return 0 if is_held_back else min(start.bytes_until(end), wanted.max_bytes)
 
+    def waits_for(self) -> str:
+        params = self._params
+        who = f"follower {params.replica_id}" if params.is_from_follower else "a consumer"
+        places = ", ".join(
+            f"{read.wanted.topic_partition} from {read.wanted.fetch_offset}" for read in self._reads[:3]
+        )
+        more = f" and {len(self._reads) - 3} more" if len(self._reads) > 3 else ""
+        return f"{params.min_bytes} bytes for {who}: {places}{more}"
+
     def on_complete(self) -> None:
         fetch, reads = self._fetch, self._reads
         self._fetch, self._reads = None, []  # a purgatory keeps what is over for a while
@@ -415,6 +424,12 @@ class DelayedProduce(DelayedOperation):
         for append in self._appends:
             is_settled = append.try_settle(replicas) and is_settled
         return is_settled and self.force_complete()
+
+    def waits_for(self) -> str:
+        missing = [each for each in self._appends if each.is_pending]
+        places = ", ".join(f"{each.topic_partition} to {each.required_offset}" for each in missing[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        return f"the high watermark of {places}{more}"
 
     def on_complete(self) -> None:
         then, self._then = self._then, _nothing
@@ -560,6 +575,13 @@ class DelayedDeleteRecords(DelayedOperation):
         """Wait for the replicas."""
         keys = [deletion.topic_partition for deletion in self._deletions]
         self._replicas.parked.delete_records.try_complete_else_watch(self, keys)
+
+    def waits_for(self) -> str:
+        places = [
+            f"{each.topic_partition} to {each.required_offset}" for each in self._deletions if each.is_pending
+        ]
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        return f"the log start on all replicas of {', '.join(places[:3])}{more}"
 
     def try_complete(self) -> bool:
         replicas = self._replicas

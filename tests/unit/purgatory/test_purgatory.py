@@ -390,3 +390,14 @@ class PurgatoryAgainstModel(RuleBasedStateMachine):
 
 TestPurgatoryAgainstModel = PurgatoryAgainstModel.TestCase
 TestPurgatoryAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_what_waits_is_listed_once_whatever_its_keys_and_without_what_is_over() -> None:
+    fixture = Fixture()
+    both, one, over = Operation(), Operation(), Operation()
+    for operation, keys in ((both, ["a", "b"]), (one, ["b"]), (over, ["a", "c"])):
+        fixture.purgatory.try_complete_else_watch(operation, keys)
+    over.force_complete()
+    assert fixture.purgatory.waiting(100) == [both, one]
+    assert fixture.purgatory.waiting(1) == [both]
+    assert (fixture.purgatory.keys, both.watch_keys) == (3, ("a", "b"))
