@@ -40,6 +40,12 @@ class IsrChangesAnnounced(msgspec.Struct, frozen=True):
     """Leaders have written new ISRs and left a notification."""
 
 
+class IsrsAltered(msgspec.Struct, frozen=True):
+    """This controller has written new ISRs, as their leaders asked."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
 class LogDirEventsAnnounced(msgspec.Struct, frozen=True):
     """Brokers have lost log directories and left a notification."""
 
@@ -117,6 +123,7 @@ Event = (
     | PartitionsChanged
     | TopicDeletionsChanged
     | IsrChangesAnnounced
+    | IsrsAltered
     | LogDirEventsAnnounced
     | LeaderAndIsrAnswered
     | StopReplicaAnswered

@@ -106,6 +106,7 @@ from minikafka.controller.events import (
     Elected,
     Event,
     IsrChangesAnnounced,
+    IsrsAltered,
     LeaderAndIsrAnswered,
     LeaderElectionsAsked,
     LeaderRebalanceDue,
@@ -501,10 +502,14 @@ def topic_deletions_change(machines: Machines) -> Step[None]:
 
 
 def isr_change_notification(machines: Machines) -> Step[None]:
-    """Leaders have written new ISRs: clients have to know them."""
+    """Leaders have written new ISRs."""
+    yield from isrs_changed(machines, (yield from take_isr_changes()))
+
+
+def isrs_changed(machines: Machines, partitions: Iterable[TopicPartition]) -> Step[None]:
+    """The store has new ISRs: clients have to know them."""
     context = machines.context
-    announced = yield from take_isr_changes()
-    states = yield from read_states(each for each in announced if each in context.assignments)
+    states = yield from read_states(each for each in partitions if each in context.assignments)
     for topic_partition, current in states.items():
         if current.state.controller_epoch <= context.epoch:
             context.leadership[topic_partition] = current
@@ -572,6 +577,8 @@ def _handled(machines: Machines, event: Event) -> Step[object]:
             yield from topic_deletions_change(machines)
         case IsrChangesAnnounced():
             yield from isr_change_notification(machines)
+        case IsrsAltered(partitions):
+            yield from isrs_changed(machines, partitions)
         case LogDirEventsAnnounced():
             yield from log_dir_event_notification(machines)
         case LeaderAndIsrAnswered():

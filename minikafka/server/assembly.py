@@ -27,15 +27,17 @@ from minikafka.protocol.wire.releases import OLDER
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
 from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.controller_connection import ControllerConnection
 from minikafka.server.cluster.coordination_store import StorePatience
 from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.cluster.metadata_cache import MetadataCache
-from minikafka.server.cluster.producer_ids import ProducerIdManager
+from minikafka.server.cluster.producer_ids import ProducerIdManager, ask_for_block
 from minikafka.server.cluster.registration import SessionKeeper
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.controller.alter_partition_manager import AlterPartitionManager
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, Coordinators, make_coordinators
 from minikafka.server.quota.client_metrics import ClientMetricsManager
@@ -479,7 +481,15 @@ def join_membership(
 ) -> ClusterMembership:
     """What the broker needs of others, and they of it: ISR changes, fetchers, its place in the cluster."""
     isr_manager = IsrManager(services.store, node_id=services.node_id, clock=services.clock)
-    services.replica_manager.isr_manager = isr_manager
+    alter_partitions = AlterPartitionManager(
+        services.controller,
+        _controller_connection(services),
+        isr_manager,
+        node_id=services.node_id,
+        broker_epoch=lambda: services.broker_epoch,
+    )
+    services.replica_manager.isr_manager = alter_partitions
+    services.producer_ids.ask_controller = lambda: _ask_for_producer_ids(services)
     services.replica_manager.fetchers = ReplicaFetcherManager(
         node_id=services.node_id,
         replicas=services.replica_manager,
@@ -491,10 +501,31 @@ def join_membership(
         connect=services.connect,
     )
     membership = ClusterMembership(
-        services, sessions=sessions, isr_manager=isr_manager, config_changes=config_changes
+        services,
+        sessions=sessions,
+        alter_partitions=alter_partitions,
+        isr_manager=isr_manager,
+        config_changes=config_changes,
     )
     services.log_directory_failed = membership.log_directory_failed
     return membership
+
+
+def _controller_connection(services: Services) -> ControllerConnection:
+    return ControllerConnection(
+        services.metadata, services.config, node_id=services.node_id, connect=services.connect
+    )
+
+
+async def _ask_for_producer_ids(services: Services) -> tuple[int, int] | None:
+    """Of the controller, unless this broker is it. A connection is not kept: it is once for 1000 ids."""
+    if services.controller.is_controller:
+        return None
+    connection = _controller_connection(services)
+    try:
+        return await ask_for_block(connection, node_id=services.node_id, broker_epoch=services.broker_epoch)
+    finally:
+        await connection.close()
 
 
 def registration(

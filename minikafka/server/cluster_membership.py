@@ -40,6 +40,7 @@ from minikafka.server.apis import control
 from minikafka.server.cluster.coordination_store import StorePatience
 from minikafka.server.cluster.registration import SessionKeeper, current_controller, register_broker
 from minikafka.server.configs.changes import ConfigChangeListener
+from minikafka.server.controller.alter_partition_manager import AlterPartitionManager
 from minikafka.server.controller.channel import RemoteBroker, Send
 from minikafka.server.replica.isr_manager import IsrManager
 from minikafka.server.runtime.supervisor import Restart
@@ -105,11 +106,13 @@ class ClusterMembership:
         services: Services,
         *,
         sessions: SessionKeeper,
+        alter_partitions: AlterPartitionManager,
         isr_manager: IsrManager,
         config_changes: ConfigChangeListener,
     ) -> None:
         self._services = services
         self._sessions = sessions
+        self._alter_partitions = alter_partitions
         self._isr_manager = isr_manager
         self._config_changes = config_changes
         self._registration: BrokerRegistration | None = None
@@ -137,6 +140,7 @@ class ClusterMembership:
         start = services.supervisor.start
         start("session", self._sessions.run, restart=Restart.ALWAYS)
         start("controller", services.controller.run, restart=Restart.ALWAYS)
+        start("alter-partitions", self._alter_partitions.run, restart=Restart.ALWAYS)
         start("isr-changes", self._isr_manager.write_changes, restart=Restart.ALWAYS)
         start("isr-announcements", self._isr_manager.announce_changes, restart=Restart.ALWAYS)
         start("config-changes", self._config_changes.run, restart=Restart.ALWAYS)

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from minikafka.config.resource import ConfigResourceType
@@ -55,6 +56,8 @@ class World:
         self.client = SimulatedClient([(f"broker-{node_id}", 9092) for node_id in (CONTROLLER, ONE, TWO)])
         self.seen: set[type[Event]] = set()
         """What has come to a controller since ``cause``."""
+        self.never: set[type[Event]] = set()
+        """What brings about the same, and does not come in this story."""
         self._lost = lost
         self._has_begun = False
 
@@ -84,7 +87,7 @@ class World:
         """Note an event on its way to a controller."""
         if self._has_begun:
             self.seen.add(type(event))
-        return self._has_begun and type(event) is self._lost
+        return self._has_begun and (type(event) is self._lost or type(event) in self.never)
 
     def has_node(self, path: str) -> bool:
         return path in self.simulation.store.tree.nodes
@@ -93,6 +96,11 @@ class World:
         """What the state node says."""
         data = self.simulation.store.tree.get(paths.partition_state_path(TOPIC, partition)).data
         return paths.decode_partition_state(TOPIC, partition, data)
+
+    def told_isr(self) -> tuple[int, ...]:
+        """What clients hear from the third broker."""
+        topic = self.brokers[CONTROLLER].server.services.metadata.topic(TOPIC)
+        return () if topic is None else topic.partitions[0].isr
 
     def replicas(self, partition: int = 0) -> tuple[int, ...]:
         """What the topic's node says; the whole target and the replicas that have to go, during a
@@ -160,18 +168,26 @@ async def topic_deleted(world: World) -> None:
     await until(lambda: not world.has_node(paths.topic_path(TOPIC)), "the topic is gone", within_ms=SOON_MS)
 
 
-async def isr_changes_announced(world: World) -> None:
+async def isrs_altered(world: World) -> None:
     await world.start_with([1, 2])
     world.cause()
     world.cut(ONE, TWO)
     await world.client.produce(TOPIC, 0, make_batch([b"x"]), acks=1)  # a follower that has all is in sync
     await until(lambda: world.state().isr == (1,), "2 is out of the ISR", within_ms=LATE_MS)
+    await until(lambda: world.told_isr() == (1,), "clients of 3 hear of it", within_ms=SOON_MS)
 
-    def told() -> tuple[int, ...]:
-        topic = world.brokers[CONTROLLER].server.services.metadata.topic(TOPIC)
-        return () if topic is None else topic.partitions[0].isr
 
-    await until(lambda: told() == (1,), "clients of 3 hear of it", within_ms=LATE_MS)
+async def isr_changes_announced(world: World) -> None:
+    """A leader of 0.2.0 writes the state itself, and leaves a notification."""
+    await world.start_with([1, 2])
+    world.cause()
+    path, tree = paths.partition_state_path(TOPIC, 0), world.simulation.store.tree
+    before = world.state()
+    after = msgspec.structs.replace(before, isr=(1,))
+    store = world.brokers[ONE].server.services.store
+    await store.set(path, paths.encode_partition_state(after), tree.get(path).stat.version)
+    await store.create(paths.ISR_CHANGE_PREFIX, paths.encode_partitions([AT]), sequential=True)
+    await until(lambda: world.told_isr() == (1,), "clients of 3 hear of it", within_ms=SOON_MS)
 
 
 async def log_directory_lost(world: World) -> None:
@@ -241,6 +257,7 @@ async def reassignments_asked(world: World) -> None:
 async def reassignment_isr_changed(world: World) -> None:
     await world.start_with([1])
     world.cause()
+    world.never.add(events.IsrsAltered)  # as when a leader of 0.2.0 writes the state itself
     await reassign(world, [2])
     await until(lambda: world.replicas() == (TWO,), "it has moved", within_ms=SOON_MS)
 
@@ -295,6 +312,7 @@ STORIES: list[tuple[type[Event], Story]] = [
     (events.TopicDeletionsChanged, topic_deleted),
     (events.StopReplicaAnswered, topic_deleted),
     (events.IsrChangesAnnounced, isr_changes_announced),
+    (events.IsrsAltered, isrs_altered),
     (events.LogDirEventsAnnounced, log_directory_lost),
     (events.LeaderAndIsrAnswered, log_directory_lost),
     (events.ControlledShutdownAsked, controlled_shutdown_asked),

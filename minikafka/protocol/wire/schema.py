@@ -129,6 +129,12 @@ OWN_FIELDS: Final[Mapping[tuple[int, Direction], Mapping[str, tuple[FieldDefinit
             _own("HttpPort", "int32", 10_002, versions="6+", default=-1),
         ),
     },
+    (ApiKey.ALTER_PARTITION, "request"): {
+        "PartitionData": (_own("MinIsr", "int32", 10_000, versions="2+", default=-1),),
+    },
+    (ApiKey.ALTER_PARTITION, "response"): {
+        "PartitionData": (_own("EligibleLeaderReplicas", "[]int32", 10_000, versions="2+"),),
+    },
 }
 """By message and structure. Kafka counts its tags from 0."""
 

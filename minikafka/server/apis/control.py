@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from minikafka.coordination import paths
 from minikafka.coordination.store import StoreError
-from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.control import (
     ControlledShutdownRequest,
@@ -30,15 +29,10 @@ from minikafka.protocol.control import (
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.shared.authorization import denied_on_cluster
+from minikafka.server.controller.alter_partition import NO_MIN_ISR, CurrentState, Outcome, ProposedIsr
 from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import NO_EPOCH, NO_LEADER, TopicPartition
-
-if TYPE_CHECKING:
-    from minikafka.server.controller import alter_partition
-    from minikafka.server.controller.alter_partition import Outcome, ProposedIsr
-else:
-    alter_partition = deferred("minikafka.server.controller.alter_partition")
 
 logger = logging.getLogger(__name__)
 
@@ -195,8 +189,7 @@ async def handle_controlled_shutdown(
 
 
 async def handle_alter_partition(services: Services, context: RequestContext, request: Any) -> Body:
-    """AlterPartition (key 56): a leader that does not write the states of its partitions itself, as those of
-    this project do, asks the controller for other ISRs.
+    """AlterPartition (key 56): a leader asks the controller for other ISRs.
 
     Behaviour (``KafkaController.alterPartitions``, KIP-497, KIP-841, KIP-903): NOT_CONTROLLER from any other
     broker, STALE_BROKER_EPOCH for an earlier incarnation of the leader; else each partition has the state
@@ -214,13 +207,14 @@ async def handle_alter_partition(services: Services, context: RequestContext, re
             places.append((topic.topic_id, each.partition_index))
             if known is not None:
                 proposed.append(
-                    alter_partition.ProposedIsr(
+                    ProposedIsr(
                         TopicPartition(known.name, each.partition_index),
                         each.leader_epoch,
                         each.partition_epoch,
                         tuple(member.broker_id for member in members) or tuple(field(each, "new_isr", ())),
                         each.leader_recovery_state == 1,
                         tuple(member.broker_epoch for member in members),
+                        field(each, "min_isr", NO_MIN_ISR),
                     )
                 )
     with refused("AlterPartition") as refusal:
@@ -246,13 +240,14 @@ def _altered(
             "partition_epoch": -1,
         }
         match outcome:
-            case alter_partition.CurrentState(state, partition_epoch):
+            case CurrentState(state, partition_epoch):
                 answer |= {
                     "leader_id": state.leader,
                     "leader_epoch": state.leader_epoch,
                     "isr": state.isr,
                     "leader_recovery_state": int(state.leader_recovering),
                     "partition_epoch": partition_epoch,
+                    "eligible_leader_replicas": state.eligible,
                 }
             case None:
                 answer["error_code"] = ErrorCode.UNKNOWN_TOPIC_ID
@@ -263,8 +258,7 @@ def _altered(
 
 
 async def handle_allocate_producer_ids(services: Services, context: RequestContext, request: Any) -> Body:
-    """AllocateProducerIds (key 67): a broker that does not claim blocks of producer ids itself, as those of
-    this project do, asks the controller for one.
+    """AllocateProducerIds (key 67): a broker asks the controller for a block of producer ids.
 
     Behaviour (``KafkaController.allocateProducerIds``, KIP-730): errors as of AlterPartition.
     """

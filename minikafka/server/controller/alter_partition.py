@@ -1,19 +1,17 @@
-"""The ISR changes that leaders ask the controller for, which brokers of Apache Kafka do (KIP-497).
+"""The ISR changes that leaders ask the controller for, by AlterPartition (KIP-497).
 
-Kafka: ``KafkaController.alterPartitions`` of 3.9. Leaders of this project write the states of their
-partitions themselves (``replica.isr_manager``); this writes in the place of a leader that does not. The write
-is the same: conditional on the version that the leader knows, and on no broker having registered since it was
-looked who lives. An announcement under ``/isr_change_notification`` has the controller tell the others, as if
-the leader had written.
+Kafka: ``KafkaController.alterPartitions`` of 3.9. A write is conditional on the version that the leader
+knows, on the controller's term, and on no broker having registered since it was looked who lives.
 
-Where it differs from Kafka: the state in the store decides, not what the controller has in memory. Eligible
-leader replicas (KIP-966) are dropped: a leader of 3.9 moves its high watermark also when the ISR is smaller
-than min.insync.replicas, so no replica outside of the ISR is sure to hold what is committed.
+Where it differs from Kafka: the state in the store decides, not what the controller has in memory. A leader
+of this project says what its min.insync.replicas is, and below it those who leave the ISR stay eligible
+(KIP-966). A leader of Apache Kafka does not, and moves its high watermark also when the ISR is smaller: so no
+replica outside of its ISR is sure to hold what is committed, and none is eligible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from minikafka.coordination import paths
@@ -24,14 +22,17 @@ from minikafka.coordination.store import (
     NodeStat,
     NoNodeError,
     Op,
+    OpResult,
     SetOp,
 )
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.control import keep_eligible
 from minikafka.server.cluster.registration import Election
 from minikafka.types import BrokerId, LeaderEpoch, PartitionState, TopicPartition
 
 CHANGES_PER_WRITE: Final = 500
 NO_BROKER_EPOCH: Final = -1
+NO_MIN_ISR: Final = -1
 
 
 class ProposedIsr(NamedTuple):
@@ -45,6 +46,8 @@ class ProposedIsr(NamedTuple):
     is_recovering: bool = False
     broker_epochs: tuple[int, ...] = ()
     """Of the members, in their order; empty or -1: not said (KIP-903)."""
+    min_isr: int = NO_MIN_ISR
+    """The effective ``min.insync.replicas`` of a leader that counts on eligible replicas."""
 
 
 class CurrentState(NamedTuple):
@@ -64,19 +67,12 @@ async def alter_partitions(
 
     Raises:
         KafkaError: NOT_CONTROLLER: it does not.
-        StoreError: the store's. What was written by then stands; who asks again is told so.
+        StoreError: the store's. What was written by then stands; a leader that asks again is told so.
     """
     outcomes: list[Outcome] = []
     for start in range(0, len(proposed), CHANGES_PER_WRITE):
         chunk = proposed[start : start + CHANGES_PER_WRITE]
         outcomes += await _alter(store, election, leader, chunk)
-    changed = {
-        each.topic_partition
-        for each, outcome in zip(proposed, outcomes, strict=True)
-        if isinstance(outcome, CurrentState)
-    }
-    if changed:
-        await store.create(paths.ISR_CHANGE_PREFIX, paths.encode_partitions(changed), sequential=True)
     return outcomes
 
 
@@ -86,27 +82,30 @@ async def _alter(
     while True:
         registrations = (await store.get(paths.BROKER_IDS)).stat.version
         epochs = await _broker_epochs(store, (member for each in proposed for member in each.isr))
-        outcomes: list[Outcome | None] = [await _check(store, leader, each, epochs) for each in proposed]
-        to_write = [index for index, outcome in enumerate(outcomes) if outcome is None]
-        term = CheckOp(paths.CONTROLLER_EPOCH, election.epoch_version)
-        ops: list[Op] = [term, CheckOp(paths.BROKER_IDS, registrations)]
-        states = [
-            PartitionState(leader, each.leader_epoch, each.isr, election.controller_epoch, each.is_recovering)
-            for each in (proposed[index] for index in to_write)
+        decided = [await _decide(store, election, leader, each, epochs) for each in proposed]
+        ops: list[Op] = [
+            CheckOp(paths.CONTROLLER_EPOCH, election.epoch_version),
+            CheckOp(paths.BROKER_IDS, registrations),
         ]
-        for index, state in zip(to_write, states, strict=True):
-            path = paths.partition_state_path(*proposed[index].topic_partition)
-            ops.append(SetOp(path, paths.encode_partition_state(state), proposed[index].partition_epoch))
+        for each, decision in zip(proposed, decided, strict=True):
+            if isinstance(decision, PartitionState):
+                path = paths.partition_state_path(*each.topic_partition)
+                ops.append(SetOp(path, paths.encode_partition_state(decision), each.partition_epoch))
         try:
-            results = await store.multi(ops)
+            results = iter((await store.multi(ops))[2:])
         except (BadVersionError, NoNodeError) as error:
             if error.operation_index == 0:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "another broker has become controller") from None
             continue  # another wrote meanwhile, or a broker came: look again
-        for index, state, stat in zip(to_write, states, results[2:], strict=True):
-            assert isinstance(stat, NodeStat)
-            outcomes[index] = CurrentState(state, stat.version)
-        return [outcome for outcome in outcomes if outcome is not None]
+        return [
+            CurrentState(each, _version(next(results))) if isinstance(each, PartitionState) else each
+            for each in decided
+        ]
+
+
+def _version(result: OpResult) -> int:
+    assert isinstance(result, NodeStat)
+    return result.version
 
 
 async def _broker_epochs(store: CoordinationStore, members: Iterable[BrokerId]) -> dict[BrokerId, int | None]:
@@ -118,10 +117,14 @@ async def _broker_epochs(store: CoordinationStore, members: Iterable[BrokerId]) 
     return found
 
 
-async def _check(
-    store: CoordinationStore, leader: BrokerId, proposed: ProposedIsr, epochs: dict[BrokerId, int | None]
-) -> Outcome | None:
-    """Why a proposal is not written, or that it is there already; None: it may be written."""
+async def _decide(
+    store: CoordinationStore,
+    election: Election,
+    leader: BrokerId,
+    proposed: ProposedIsr,
+    epochs: Mapping[BrokerId, int | None],
+) -> Outcome | PartitionState:
+    """What is to be written; or why nothing is, or that it is there already."""
     topic, partition = proposed.topic_partition
     try:
         node = await store.get(paths.partition_state_path(topic, partition))
@@ -135,7 +138,13 @@ async def _check(
         return ErrorCode.NOT_CONTROLLER  # the leader knows of a later controller than this broker does
     if proposed.leader_epoch < current.leader_epoch or current.leader != leader:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if set(proposed.isr) == set(current.isr) and proposed.is_recovering == current.leader_recovering:
+    state = PartitionState(
+        leader, proposed.leader_epoch, proposed.isr, election.controller_epoch, proposed.is_recovering
+    )
+    if len(proposed.isr) < proposed.min_isr:
+        state = keep_eligible(current, state, min_isr=proposed.min_isr)
+    is_there = set(proposed.isr) == set(current.isr) and proposed.is_recovering == current.leader_recovering
+    if is_there and (proposed.min_isr == NO_MIN_ISR or set(state.eligible) == set(current.eligible)):
         return CurrentState(current, version)
     if proposed.partition_epoch < version:
         return ErrorCode.INVALID_UPDATE_VERSION
@@ -147,4 +156,4 @@ async def _check(
         said = proposed.broker_epochs[index] if proposed.broker_epochs else NO_BROKER_EPOCH
         if epochs[member] is None or said not in (NO_BROKER_EPOCH, epochs[member]):
             return ErrorCode.INELIGIBLE_REPLICA
-    return None
+    return state

@@ -35,7 +35,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import Any, Final, assert_never
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
@@ -46,6 +46,7 @@ from minikafka.controller.events import (
     ControlledShutdownAsked,
     Elected,
     Event,
+    IsrsAltered,
     LeaderElectionsAsked,
     LeaderRebalanceDue,
 )
@@ -58,7 +59,6 @@ from minikafka.coordination.store import (
     StoreError,
     WatchEvent,
 )
-from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.flight_recorder.events import ControllerChanged, Record, cut, not_recorded
 from minikafka.metrics.request_metrics import KafkaTimer
@@ -74,17 +74,13 @@ from minikafka.protocol.control import (
 from minikafka.server.cluster.migration import MigratesToKRaftError
 from minikafka.server.cluster.registration import Election, SessionKeeper, elect
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.controller import alter_partition
+from minikafka.server.controller.alter_partition import Outcome, ProposedIsr
 from minikafka.server.controller.channel import ControllerChannels, Send
 from minikafka.server.controller.step_recorder import StepRecorder
 from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, TopicPartition
-
-if TYPE_CHECKING:
-    from minikafka.server.controller import alter_partition
-    from minikafka.server.controller.alter_partition import Outcome, ProposedIsr
-else:
-    alter_partition = deferred("minikafka.server.controller.alter_partition")
 
 _KIND_OF: Final[dict[type[events.Event], str]] = {
     events.Elected: "ControllerChange",
@@ -101,6 +97,7 @@ _KIND_OF: Final[dict[type[events.Event], str]] = {
     events.LeaderElectionsAsked: "ManualLeaderBalance",
     events.ControlledShutdownAsked: "ControlledShutdown",
     events.IsrChangesAnnounced: "IsrChange",
+    events.IsrsAltered: "IsrChange",
     events.LeaderAndIsrAnswered: "LeaderAndIsrResponseReceived",
     events.LogDirEventsAnnounced: "LogDirChange",
 }
@@ -315,6 +312,7 @@ class ControllerLoop:
         self._open_sender = open_sender
         self.record: Record = not_recorded
         self._queue = EventQueue()
+        self._altering = asyncio.Lock()
         self._election: Election | None = None
         self._controller: Controller | None = None
         self._deposed: str | None = None
@@ -355,14 +353,27 @@ class ControllerLoop:
     async def alter_partitions(self, leader: BrokerId, proposed: Sequence[ProposedIsr]) -> list[Outcome]:
         """A leader proposes other ISRs (AlterPartition). Returns what became of each.
 
+        One request after the other, each in the term in which it came: when a leader has an answer, none of
+        its earlier requests that it has given up can be carried out any more.
+
         Raises:
             KafkaError: NOT_CONTROLLER. StoreError: the store's.
         """
-        if self._election is None:
+        election = self._election
+        if election is None:
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER, f"Broker {self._node_id} is not the active controller."
             )
-        return await alter_partition.alter_partitions(self._store, self._election, leader, proposed)
+        async with self._altering:
+            outcomes = await alter_partition.alter_partitions(self._store, election, leader, proposed)
+        altered = tuple(
+            each.topic_partition
+            for each, outcome in zip(proposed, outcomes, strict=True)
+            if isinstance(outcome, alter_partition.CurrentState)
+        )
+        if altered:
+            self._queue.put(IsrsAltered(altered))
+        return outcomes
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, election_type: ElectionType

@@ -129,8 +129,8 @@ def cause_of(event: Event) -> str:
             return f"the assignment of {topic} was written"
         case events.TopicDeletionsChanged() | events.StopReplicaAnswered():
             return "a topic is being deleted"
-        case events.IsrChangesAnnounced():
-            return "leaders have announced other ISRs"
+        case events.IsrChangesAnnounced() | events.IsrsAltered():
+            return "leaders have changed their ISRs"
         case events.LogDirEventsAnnounced():
             return "a log directory has failed"
         case events.LeaderAndIsrAnswered(broker_id):

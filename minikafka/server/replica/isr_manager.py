@@ -1,6 +1,7 @@
-"""Writes the ISR changes of the partitions that this broker leads, and announces them to the controller.
+"""Writes ISR changes of the partitions that this broker leads, where the controller cannot be asked for them,
+and announces them to it (``server.controller.alter_partition_manager`` says when).
 
-Kafka: ``ZkIsrManager`` and ``ReplicationUtils.updateLeaderAndIsr`` (KAFKA-2729, KAFKA-9307).
+Kafka: ``ZkIsrManager`` and ``ReplicationUtils.updateLeaderAndIsr`` of 2.x (KAFKA-2729, KAFKA-9307).
 
 A change is a conditional write of ``/brokers/topics/T/partitions/P/state``: it expects the version that the
 leader knows. Changes that come together are written together. What can come of one:
@@ -69,7 +70,7 @@ class _Submitted(NamedTuple):
 
 
 class IsrManager:
-    """All ISR changes of one broker. ``write_changes`` and ``announce_changes`` are its two tasks."""
+    """ISR changes of one broker. ``write_changes`` and ``announce_changes`` are its two tasks."""
 
     def __init__(self, store: CoordinationStore, *, node_id: BrokerId, clock: Clock) -> None:
         self._store = store
@@ -127,7 +128,7 @@ class IsrManager:
             if error.operation_index == 0:
                 return submitted  # a broker has registered meanwhile: look again at who is who
             refused = submitted[error.operation_index - 1]
-            outcome = await self._outcome_of(refused.change)
+            outcome = await self.outcome_of(refused.change)
             self._finish(refused, outcome)
             return [each for each in submitted if each is not refused]
         for each, state, stat in zip(submitted, states, results[1:], strict=True):
@@ -152,7 +153,7 @@ class IsrManager:
             ]
             if restarted:
                 logger.warning("%s: brokers %s have restarted", change.topic_partition, joined(restarted))
-                self._finish(each, await self._outcome_of(change))
+                self._finish(each, await self.outcome_of(change))
             else:
                 going.append(each)
         return going
@@ -171,8 +172,8 @@ class IsrManager:
             return state  # the write will be refused
         return keep_eligible(before, state, min_isr=change.min_isr)
 
-    async def _outcome_of(self, change: IsrChange) -> IsrOutcome:
-        """Why a write was refused. Raises StoreError, then it is asked again."""
+    async def outcome_of(self, change: IsrChange) -> IsrOutcome:
+        """What the store says of a change that was refused. Raises StoreError, then it is asked again."""
         topic, partition = change.topic_partition
         try:
             node = await self._store.get(paths.partition_state_path(topic, partition))

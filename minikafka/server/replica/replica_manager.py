@@ -172,7 +172,7 @@ logger = logging.getLogger(__name__)
 
 
 class IsrWriter(Protocol):
-    """Writes ISR changes to the store: Kafka's ``AlterPartitionManager``, ours is ``IsrManager``."""
+    """Has ISR changes written to the store: ``AlterPartitionManager``."""
 
     def submit(self, change: IsrChange, done: Callable[[IsrOutcome], None]) -> None:
         """Write ``change``, and call ``done`` with what became of it, later, on the loop."""

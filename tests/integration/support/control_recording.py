@@ -346,7 +346,7 @@ def _told(requests: Iterable[ControlRequest]) -> _Told:
     for each in requests:
         if each.broker == CONTROLLER:
             if "controller_id" not in each.fields:
-                told.asked.setdefault((each.step, each.api), []).append(each.fields)
+                told.asked.setdefault((each.step, each.api), []).append(_as_kafka_asks(each.fields))
             continue
         _add(told.order.setdefault((each.step, each.broker), []), each.api)
         if "live_brokers" in each.fields:
@@ -358,6 +358,23 @@ def _told(requests: Iterable[ControlRequest]) -> _Told:
                 state = _without(state, OWN_FIELDS)
                 _add(told.states.setdefault(place, []), state | {"isr": sorted(state.get("isr", ()))})
     return told
+
+
+def _as_kafka_asks(fields: dict[str, Any]) -> dict[str, Any]:
+    """AlterPartition without what Kafka does not know: the tagged fields, and on ZooKeeper the broker epoch
+    that each member fetched with."""
+    if "topics" not in fields:
+        return fields
+    topics = [
+        topic | {"partitions": [_as_kafka_asks_for(each) for each in topic["partitions"]]}
+        for topic in fields["topics"]
+    ]
+    return fields | {"topics": topics}
+
+
+def _as_kafka_asks_for(partition: Mapping[str, Any]) -> dict[str, Any]:
+    members = [_without(each, frozenset(("broker_epoch",))) for each in partition["new_isr_with_epochs"]]
+    return _without(partition, OWN_FIELDS) | {"new_isr_with_epochs": members}
 
 
 def _add(values: list[Any], value: Any) -> None:
@@ -385,15 +402,16 @@ def differences(kafka: Iterable[ControlRequest], ours: Iterable[ControlRequest])
 def as_said_here(kafka: Iterable[ControlRequest]) -> list[ControlRequest]:
     """Kafka's day with what is different on purpose.
 
-    - Leaders write their ISRs into the store themselves, and the controller hears of it later: no
-      AlterPartition, and in a reassignment no news of the ISR that has all replicas.
+    - When a reassignment has all its replicas in the ISR, the controller goes on with it at once: there is no
+      news of that ISR.
+    - The controller's own broker asks it without a request.
     - At the end of a reassignment one write takes the replicas that leave out of the assignment and of the
       ISR; Kafka's are two, with a leader epoch each. So partition 0 has one epoch less from then on.
     """
     found = []
     for each in kafka:
         states = each.fields.get("topic_states")
-        if each.api == "AlterPartition":
+        if each.api == "AlterPartition" and each.fields["broker_id"] == CONTROLLER:
             continue
         if states is None or each.step in ("create", "delete"):
             found.append(each)

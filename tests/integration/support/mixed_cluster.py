@@ -224,8 +224,11 @@ class MixedCluster:
         for node_id in node_ids:
             self.brokers[node_id].process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
 
-    def hand_over(self, kind: Kind) -> int:
-        """A broker of ``kind`` becomes controller; the one before finds out when it wakes up again."""
+    def hand_over(self, kind: Kind, *, kill: bool = False) -> int:
+        """A broker of ``kind`` becomes controller. The one before finds out when it wakes up again, or with
+        ``kill`` when it is started again, which it is."""
+        killed = [self.controller()] if kill else []
+        self.kill(*killed)
         others = [
             node_id
             for node_id, each in self.kinds.items()
@@ -238,6 +241,7 @@ class MixedCluster:
                 confluent.wait_until(lambda: store.exists("/controller") is not None, "there is a controller")
         finally:
             self.go_on(others)
+        self.start(*killed)
         controller = self.controller()
         assert self.kinds[controller] == kind
         return controller

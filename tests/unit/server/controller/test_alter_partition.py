@@ -62,14 +62,29 @@ async def asking(directory: Path, state: PartitionState = STATE) -> AsyncIterato
 
 
 @in_virtual_time
-async def test_a_larger_isr_is_written_announced_and_found_there_when_asked_again(tmp_path: Path) -> None:
+async def test_a_larger_isr_is_written_and_found_there_when_asked_again(tmp_path: Path) -> None:
     async with asking(tmp_path) as world:
         proposed = ProposedIsr(AT, EPOCH, world.version, (LEADER, TWO))
         written = PartitionState(LEADER, EPOCH, (LEADER, TWO), 6)
         assert await world.ask(proposed) == [CurrentState(written, world.version + 1)]
         assert await world.state() == written, "no eligible replica is left"
-        assert len(await world.store.children(paths.ISR_CHANGE_NOTIFICATION)) == 1
         assert await world.ask(proposed) == [CurrentState(written, world.version + 1)], "its answer was lost"
+
+
+@in_virtual_time
+async def test_who_leaves_an_isr_that_becomes_too_small_stays_eligible_until_the_leader_clears_it(
+    tmp_path: Path,
+) -> None:
+    """KIP-966, for a leader that says what its min.insync.replicas is."""
+    async with asking(tmp_path, PartitionState(LEADER, EPOCH, (LEADER, TWO), 4)) as world:
+        smaller = ProposedIsr(AT, EPOCH, world.version, (LEADER,), min_isr=2)
+        written = PartitionState(LEADER, EPOCH, (LEADER,), 6, eligible=(TWO,))
+        assert await world.ask(smaller) == [CurrentState(written, world.version + 1)]
+        assert await world.ask(smaller) == [CurrentState(written, world.version + 1)], "its answer was lost"
+        cleared = ProposedIsr(AT, EPOCH, world.version + 1, (LEADER,), min_isr=1)
+        written = PartitionState(LEADER, EPOCH, (LEADER,), 6)
+        assert await world.ask(cleared) == [CurrentState(written, world.version + 2)]
+        assert await world.state() == written
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,13 @@ from minikafka.protocol.control import (
     LiveBroker,
     StopReplicaRequest,
     StopReplicaResponse,
+    UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.registration import SessionKeeper, current_controller
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.controller.alter_partition import CurrentState, ProposedIsr
 from minikafka.server.controller.loop import ControllerLoop, EventQueue
 from minikafka.server.controller.store import PartitionStates
 from minikafka.server.runtime.supervisor import Restart, Supervisor
@@ -543,3 +545,48 @@ async def test_equal_events_wait_once_and_questions_each_for_themselves() -> Non
     assert first.cancelled() and second.cancelled() and len(queue) == 0
     queue.put(TopicsChanged())
     assert await queue.get() == (TopicsChanged(), None)
+
+
+@in_virtual_time
+async def test_isrs_that_leaders_ask_for_are_told_to_all_brokers_at_once(tmp_path: Path) -> None:
+    async with members(tmp_path) as (one, two):
+        await create_topic(two)
+        await passing(1000)
+        one.sent.clear()
+        node = await one.store.get(paths.partition_state_path(*A0))
+        state = paths.decode_partition_state(*A0, node.data)
+        smaller = ProposedIsr(A0, state.leader_epoch, node.stat.version, (ONE,))
+        (outcome,) = await one.loop.alter_partitions(ONE, [smaller])
+        assert isinstance(outcome, CurrentState)
+        await passing(100)
+        told = {
+            (to, each.isr)
+            for to, request in one.sent
+            if isinstance(request, UpdateMetadataRequest)
+            for each in request.partitions
+        }
+        assert told == {(ONE, (ONE,)), (TWO, (ONE,))}
+
+
+@in_virtual_time
+async def test_what_a_leader_asked_for_in_an_earlier_term_is_not_written_in_a_later_one(
+    tmp_path: Path,
+) -> None:
+    """It has long had an answer from the controller in between, and goes on from that."""
+    async with members(tmp_path) as (one, two):
+        await create_topic(two)
+        await passing(1000)
+        node = await one.store.get(paths.partition_state_path(*A0))
+        state = paths.decode_partition_state(*A0, node.data)
+        smaller = ProposedIsr(A0, state.leader_epoch, node.stat.version, (ONE,))
+        async with one.loop._altering:  # as if an earlier request took so long
+            asked = asyncio.create_task(one.loop.alter_partitions(ONE, [smaller]))
+            for deposed, elected in ((one, two), (two, one)):
+                await deposed.store.delete(paths.CONTROLLER)
+                await passing(SESSION_TIMEOUT_MS)
+                while not elected.loop.is_controller:
+                    await elected.store.delete(paths.CONTROLLER)
+                    await passing(SESSION_TIMEOUT_MS)
+        with pytest.raises(KafkaError, match="another broker has become controller"):
+            await asked
+        assert await one.store.get(paths.partition_state_path(*A0)) == node
