@@ -55,7 +55,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         name = record.name.removeprefix(_PACKAGE)
         fields = "".join(f" {key}={_quoted(value)}" for key, value in extra_fields(record).items())
-        line = f"{_timestamp(record)} {record.levelname:<7} {name}: {_one_line(record.getMessage())}{fields}"
+        line = f"{_timestamp(record)} {record.levelname:<7} {name}: {one_line(record.getMessage())}{fields}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -86,13 +86,13 @@ class JsonFormatter(logging.Formatter):
 
 
 def _quoted(value: object) -> str:
-    text = _one_line(str(value))
+    text = one_line(str(value))
     if text and not any(character in ' "=' for character in text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """``text`` with control characters escaped: a client's bytes cannot forge or break log lines."""
     if text.isprintable():
         return text

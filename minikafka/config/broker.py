@@ -1108,6 +1108,37 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     telemetry_max_bytes: Annotated[
         int, prop(INT, LOW, "The most bytes of metrics that a client may send at once.", ge=1)
     ] = 1024 * 1024
+    # The flight recorder (``server/runtime/event_recorder``). minikafka's own.
+
+    event_recorder_max_bytes: Annotated[
+        int,
+        prop(
+            INT,
+            LOW,
+            "How much of what the broker has decided is kept, in memory and in two files in the first of "
+            "log.dirs, for minikafka events and the status page; the oldest goes first. 0: nothing is kept.",
+            ge=0,
+        ),
+    ] = 4 * 1024 * 1024
+    event_recorder_flush_interval_ms: Annotated[
+        int,
+        prop(
+            INT,
+            LOW,
+            "How long an event waits until it is written to the file: what a killed broker may lose.",
+            ge=1,
+        ),
+    ] = 200
+    event_recorder_slow_request_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            LOW,
+            "A request that takes longer is recorded as an event, with its phases. Waiting that was asked "
+            "for, such as a fetch's for records, does not count.",
+            ge=1,
+        ),
+    ] = 1000
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         prop(STRING, LOW, "The least severe lines that are logged."),

@@ -31,6 +31,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import Enum
 from typing import Final
 
+from minikafka.flight_recorder.events import Record, not_recorded
+
 TICK_MS: Final = 5_000
 """Yammer's: what was counted in between becomes one value of the average."""
 
@@ -393,7 +395,7 @@ class RequestTiming:
         """The transport has it."""
         began, completed, left = self._began, self._completed, self._left
         handled = min(self._handled, completed)
-        self._metrics.add(
+        self.ended(
             (
                 (began - self._arrived) / _NS_PER_MS,
                 (handled - began) / _NS_PER_MS,
@@ -402,6 +404,24 @@ class RequestTiming:
                 (self._now_ns() - left) / _NS_PER_MS,
             )
         )
+
+    def ended(self, row: tuple[float, float, float, float, float]) -> None:
+        """All is over. ``row``: milliseconds by phase."""
+        self._metrics.add(row)
+
+
+class SlowRequests:
+    """From which duration on a request is an event, and where that goes."""
+
+    __slots__ = ("from_ms", "record")
+
+    def __init__(self) -> None:
+        self.from_ms = 1000
+        """``event.recorder.slow.request.ms``."""
+        self.record: Record = not_recorded
+
+    def __repr__(self) -> str:
+        return f"SlowRequests(from {self.from_ms} ms)"
 
 
 class RequestChannelMetrics:
@@ -417,6 +437,7 @@ class RequestChannelMetrics:
     ) -> None:
         """``names``: of the APIs, by key. Two of them are fast (``TIMED_ONE_IN``), others are asked often
         (``FREQUENT_TIMED_ONE_IN``)."""
+        self.slow = SlowRequests()
         timed_one_in = dict.fromkeys(frequent_keys, FREQUENT_TIMED_ONE_IN)
         timed_one_in |= dict.fromkeys((produce_key, fetch_key), TIMED_ONE_IN)
         self._apis = {

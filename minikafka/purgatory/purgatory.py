@@ -68,6 +68,15 @@ class DelayedOperation(TimerTask):
     def is_completed(self) -> bool:
         return self._completed
 
+    @property
+    def watch_keys(self) -> tuple[Hashable, ...]:
+        """The keys of the events that may complete it."""
+        return self._watch_keys
+
+    def waits_for(self) -> str:
+        """What would complete it, for people. Costs little, whatever waits."""
+        return ""
+
     def try_complete(self) -> bool:
         """If the condition is met now, ``return self.force_complete()``; else False.
 
@@ -154,10 +163,24 @@ class DelayedOperationPurgatory(Generic[T]):
         """Operations that wait."""
         return self._delayed
 
-    def operations(self) -> list[T]:
-        """Those that wait, each once. It visits every watch list: for who looks, not for who serves."""
-        lists = [_snapshot(watchers) for watchers in self._watchers.values()]
-        found = dict.fromkeys(operation for operations in lists for operation in operations)
+    @property
+    def keys(self) -> int:
+        """Keys under which anything is watched."""
+        return len(self._watchers)
+
+    @property
+    def timer(self) -> Timer:
+        return self._timer
+
+    def waiting(self, entries_max: int | None = None) -> list[T]:
+        """The operations that wait, each once, in the order in which their keys came to be watched; with
+        ``entries_max`` those among the first so many entries of the watch lists."""
+        entries = (
+            operation
+            for watchers in self._watchers.values()
+            for operation in (watchers if isinstance(watchers, dict) else (watchers,))
+        )
+        found = dict.fromkeys(islice(entries, entries_max))
         return [operation for operation in found if not operation._completed]
 
     def try_complete_else_watch(self, operation: T, keys: Sequence[Hashable]) -> bool:

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.errors import InvariantError
@@ -112,9 +113,28 @@ class Timer:
             heapq.heappop(queue)[2].expiration_ms = NOT_QUEUED
         return queue[0][0] if queue else None
 
+    def levels(self) -> list[WheelLevel]:
+        """The wheel as it is, the finest level first. Reads every bucket."""
+        levels = []
+        wheel: TimingWheel | None = self._wheel
+        while wheel is not None:
+            levels.append(wheel.level())
+            wheel = wheel.overflow_wheel
+        return levels
+
     def validate(self) -> None:
         """Check the invariants. For tests. Raises InvariantError."""
         self._wheel.validate()
+
+
+class WheelLevel(NamedTuple):
+    """One level of the wheel, to be looked at."""
+
+    tick_ms: int
+    current_time_ms: int
+    """Where the first bucket begins."""
+    counts: list[int]
+    """Tasks by bucket, from the current one on; each covers ``tick_ms``."""
 
 
 BucketQueue = list[tuple[int, int, "TimerTaskList"]]
@@ -286,6 +306,12 @@ class TimingWheel:
             total += sum(bucket.count for bucket in wheel._buckets)
             wheel = wheel.overflow_wheel
         return total
+
+    def level(self) -> WheelLevel:
+        """This level alone. The bucket of the current tick is first; it comes round last."""
+        first = self.current_time_ms // self.tick_ms % self.wheel_size
+        buckets = self._buckets[first:] + self._buckets[:first]
+        return WheelLevel(self.tick_ms, self.current_time_ms, [bucket.count for bucket in buckets])
 
     def validate(self) -> None:
         """Check the invariants. For tests.

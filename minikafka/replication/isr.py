@@ -65,6 +65,8 @@ class IsrChange(NamedTuple):
     """For each of ``isr`` the broker epoch with which it fetched, -1 where that is not known. A broker that
     is registered with another epoch has restarted since and may have lost its log: such a change must not
     be written (KIP-903)."""
+    cause: str = ""
+    """Why it is wanted, for people. Written nowhere but to the flight recorder."""
 
 
 class IsrWritten(NamedTuple):

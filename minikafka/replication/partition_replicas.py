@@ -183,6 +183,16 @@ class ReplicaProgress:
             self.last_fetch_ms = NEVER_MS
             self.broker_epoch = NO_BROKER_EPOCH
 
+    def lag_text(self, leader_end_offset: Offset, now_ms: int) -> str:
+        """How far it is behind, for people."""
+        if self.last_caught_up_ms == NEVER_MS:
+            since = "has not been caught up since this broker leads"
+        else:
+            since = f"was caught up {now_ms - self.last_caught_up_ms} ms ago"
+        if self.log_end_offset == NO_OFFSET:
+            return f"broker {self.broker_id} {since}, and has not fetched in this leader epoch"
+        return f"broker {self.broker_id} {since}: at {self.log_end_offset} of {leader_end_offset}"
+
     def is_caught_up(self, *, leader_end_offset: Offset, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it holds all that the leader has, or did so within the lag time."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_time_max_ms
@@ -305,6 +315,21 @@ class PartitionReplicas:
                 leader_end_offset=log_end_offset, now_ms=now_ms, lag_time_max_ms=self._lag_time_max_ms
             )
         ]
+
+    def held_back_by(self, required_offset: Offset, *, now_ms: int) -> str:
+        """For people: who of the ISR does not have all below ``required_offset``; else who had it last."""
+        members = [each for each in self.followers.values() if each.broker_id in self.isr.maximal]
+        lagging = [
+            each.lag_text(required_offset, now_ms)
+            for each in members
+            if each.log_end_offset < required_offset
+        ]
+        if lagging:
+            return "; ".join(lagging)
+        last = max(members, key=lambda each: each.last_fetch_ms, default=None)
+        return (
+            "no follower is in the ISR any more" if last is None else f"broker {last.broker_id} had it last"
+        )
 
     def broker_epochs(self, members: tuple[BrokerId, ...]) -> tuple[int, ...]:
         """With which broker epoch each of ``members`` fetched last."""

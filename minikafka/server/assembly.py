@@ -17,6 +17,7 @@ from minikafka.coordination.store import CheckOp, CoordinationStore, StoreError
 from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, StartError
 from minikafka.files import Files
+from minikafka.flight_recorder.events import Record
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.log_manager import LogManager
@@ -48,6 +49,7 @@ from minikafka.server.replica.replica_fetcher_manager import ReplicaFetcherManag
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.event_loop import LoopTimer
+from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.features import FEATURES, FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
@@ -161,6 +163,7 @@ def make_services(
     log_manager: LogManager,
     log_io: LogIo,
     disk_work: PendingDiskWork,
+    recorder: EventRecorder,
     timer: LoopTimer,
     supervisor: Supervisor,
     sessions: SessionKeeper,
@@ -175,7 +178,9 @@ def make_services(
     """Everything that handlers use; nothing runs yet. Raises StartError."""
     connect = _secured(connect, configs, transport)
     quotas = _replication_quotas(configs, node_id)
-    replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)
+    replicas = _replica_manager(
+        configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas, recorder.record
+    )
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
     producer_ids, metrics = ProducerIdManager(node_id=node_id, store=store), Metrics()
     features = FinalizedFeatures()
@@ -214,12 +219,24 @@ def make_services(
         fetch_sessions=_fetch_sessions(configs.broker_config, rng=rng, clock=clock),
         supervisor=supervisor,
         controller=_controller(sessions, configs, store, supervisor, node_id, clock, rng, lambda: services),
+        recorder=recorder,
         connect=connect,
         transport=transport,
     )
+    _join_parts(services)
+    return services
+
+
+def _join_parts(services: Services) -> None:
+    """Of what is told of the others' doings once all are there. Raises ConfigError."""
     _set_authorizer(services)
     drop_fast_paths_with_changes(services)
-    return services
+    record = services.recorder.record
+    services.controller.record = record
+    services.client_quotas.record = record
+    services.groups.counts.record = record
+    services.request_metrics.slow.record = record
+    services.request_metrics.slow.from_ms = services.config.event_recorder_slow_request_ms
 
 
 def _coordinators(
@@ -417,6 +434,7 @@ def _replica_manager(
     clock: Clock,
     node_id: BrokerId,
     quotas: ReplicationQuotas,
+    record: Record,
 ) -> ReplicaManager:
     config = configs.broker_config
     replicas = ReplicaManager(
@@ -430,6 +448,8 @@ def _replica_manager(
         inter_broker_listener_name=config.inter_broker_listener(),
         replica_selector=replica_selector(config.replica_selector_class),
         leader_quota=quotas.leader,
+        record=record,
+        slow_request_ms=config.event_recorder_slow_request_ms,
     )
     configs.subscribe_topics(replicas.update_topic_config)
     return replicas

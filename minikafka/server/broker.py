@@ -26,6 +26,7 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from minikafka import __version__
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import Listener
@@ -34,6 +35,7 @@ from minikafka.coordination.store import CoordinationStore, StoreError
 from minikafka.deferred import deferred, own_modules
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
+from minikafka.flight_recorder.events import BrokerStarted, BrokerStopped
 from minikafka.log.manager.log_directories import stored_cluster_id
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.network.broker_client import BrokerClient
@@ -63,6 +65,7 @@ from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.connection_limits import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.event_loop import LoopTimer
+from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.process import DescriptorBudget
 from minikafka.server.runtime.start_phases import StartPhases
@@ -131,6 +134,7 @@ class Broker:
         self._store: CoordinationStore | None = None
         self._log_manager: LogManager | None = None
         self._phases = StartPhases(self._clock)
+        self._recorder: EventRecorder | None = None
         self._timer: LoopTimer | None = None
         self._socket_server: SocketServer | None = None
         self._http: HttpServer | None = None
@@ -264,7 +268,8 @@ class Broker:
         self._phases.done("configuration")
         log_manager = await self._load_logs(configs, store, log_io, cluster_id, budget)
         disk_work = PendingDiskWork()
-        sessions = SessionKeeper(store)
+        recorder = await self._start_recorder(configs.broker_config, log_manager, log_io, supervisor)
+        sessions = SessionKeeper(store, record=recorder.record)
         self._services = services = make_services(
             configs=configs,
             metadata=metadata,
@@ -272,6 +277,7 @@ class Broker:
             log_manager=log_manager,
             log_io=log_io,
             disk_work=disk_work,
+            recorder=recorder,
             timer=timer,
             supervisor=supervisor,
             sessions=sessions,
@@ -293,8 +299,7 @@ class Broker:
         self._phases.done("features, ACLs, coordinators")
         await self._open(services, sessions, cleaner, budget)
         self._phases.done("listeners")
-        self._membership = membership
-        await membership.join(registration(services, self._advertised, http=self.http_address))
+        await self._join(services, membership)
         self._phases.done("registration, and what to lead and follow")
         supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
 
@@ -330,6 +335,19 @@ class Broker:
         )
         self._phases.done("logs")
         return log_manager
+
+    async def _start_recorder(
+        self, config: BrokerConfig, log_manager: LogManager, log_io: LogIo, supervisor: Supervisor
+    ) -> EventRecorder:
+        """The log directory is locked, so that nobody else writes its files."""
+        recorder = EventRecorder(config, clock=self._clock, files=self._files, log_io=log_io)
+        await recorder.load()
+        self._recorder = recorder
+        has_run = recorder.ring.first is not None or bool(log_manager.logs)
+        was_clean = log_manager.was_clean if has_run else None
+        recorder.record(BrokerStarted(version=__version__, was_clean=was_clean))
+        supervisor.start("event-recorder", recorder.run, restart=Restart.ALWAYS)
+        return recorder
 
     async def _load(self, services: Services) -> None:
         """What the cluster has agreed on, before clients come. Raises StartError, StoreError."""
@@ -539,6 +557,10 @@ class Broker:
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.stop()
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.record(BrokerStopped())
+            await recorder.close()
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.close()

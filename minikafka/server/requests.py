@@ -11,14 +11,20 @@ How a ``KafkaError`` becomes fields of a response, or all of it (``AbstractReque
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics.request_metrics import RequestChannelMetrics, RequestMetrics, RequestTiming
+from minikafka.flight_recorder.events import SlowRequest, cut
+from minikafka.metrics.request_metrics import (
+    RequestChannelMetrics,
+    RequestMetrics,
+    RequestTiming,
+    SlowRequests,
+)
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.network.responses import UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
@@ -141,6 +147,55 @@ def encode_answer(metrics: RequestChannelMetrics, context: RequestContext, body:
             body=body,
         )
     )
+
+
+_WAITS_AS_ASKED: Final = frozenset(
+    {ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONTROLLED_SHUTDOWN}
+)
+"""Of these the remote time is no sign of slowness: they wait for records, for other members, for leaders that
+move."""
+
+
+class ClientRequestTiming(RequestTiming):
+    """That of a request whose client is known: it is recorded as an event when it was slow."""
+
+    __slots__ = ("_context", "_request", "_slow")
+
+    def __init__(
+        self,
+        metrics: RequestMetrics,
+        now_ns: Callable[[], int],
+        context: RequestContext,
+        slow: SlowRequests,
+    ) -> None:
+        super().__init__(
+            metrics, now_ns, arrived_ns=context.connection.received_ns, size_bytes=context.size_bytes
+        )
+        self._request = metrics.name
+        self._context = context
+        self._slow = slow
+
+    def ended(self, row: tuple[float, float, float, float, float]) -> None:
+        super().ended(row)
+        header, connection = self._context.header, self._context.connection
+        duration_ms = sum(row)
+        slow_ms = duration_ms - (row[2] if header.api_key in _WAITS_AS_ASKED else 0)
+        if slow_ms < self._slow.from_ms:
+            return
+        queue_ms, local_ms, remote_ms, response_queue_ms, send_ms = map(int, row)
+        self._slow.record(
+            SlowRequest(
+                request=self._request,
+                client_id=cut(header.client_id or ""),
+                connection=connection.peer,
+                duration_ms=int(duration_ms),
+                queue_ms=queue_ms,
+                local_ms=local_ms,
+                remote_ms=remote_ms,
+                response_queue_ms=response_queue_ms,
+                send_ms=send_ms,
+            )
+        )
 
 
 def timed(timing: RequestTiming, result: Result) -> Result:

@@ -40,6 +40,7 @@ from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests import request_channel_metrics
+from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
@@ -125,6 +126,8 @@ class Services(msgspec.Struct, kw_only=True):
     fetch_sessions: FetchSessionCache[WantedPartition]
     supervisor: Supervisor
     controller: ControllerLoop
+    recorder: EventRecorder
+    """What this broker has decided of late."""
     scheduler: WorkScheduler
     """For the long work of requests."""
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)

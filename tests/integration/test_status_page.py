@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import ShareConsumer
 
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
+from minikafka.flight_recorder.events import LogDirectoryFailed
 from minikafka.network.socket_server import SocketServer
 from minikafka.protocol.records.records import Record as Written
 from minikafka.protocol.records.records import build_batch
@@ -260,3 +261,41 @@ async def test_names_are_text_whatever_is_in_them(broker_here: Broker, tmp_path:
     assert page.row("measured", HOSTILE)[1:3] == ["any", "producer_byte_rate"]
     assert page.row("set", f"client-id {HOSTILE}")[1:] == ["producer_byte_rate", "1000000"]
     assert "img" not in page.tags
+
+
+async def test_events_what_waits_and_the_timing_wheel_are_drawn(broker_here: Broker, tmp_path: Path) -> None:
+    await produce(broker_here, 2)
+    record = broker_here.server.services.recorder.record
+    record(LogDirectoryFailed(directory="<b>disk</b>", partitions=3, cause="no such device"))
+    async with AIOKafkaConsumer(
+        "orders",
+        bootstrap_servers=broker_here.bootstrap_servers,
+        group_id="packing",
+        fetch_max_wait_ms=30_000,
+    ) as consumer:
+        await consumer.seek_to_end()
+        reading = asyncio.create_task(consumer.getmany(timeout_ms=60_000))
+        parked = broker_here.server.services.replica_manager.parked.fetch
+        async with asyncio.timeout(20):
+            while not parked.delayed:  # noqa: ASYNC110 - it is not announced
+                await asyncio.sleep(0.01)
+        page = await show(url_of(broker_here), tmp_path)
+        reading.cancel()
+    newest = [row[1:] for row in page.tables["events"]]
+    assert ["log_dir", "<b>disk</b>", "offline, with 3 replicas: no such device"] in newest
+    election = next(row for row in newest if row[:2] == ["election", "orders-0"])
+    assert election[2].endswith(": the partition is new")
+    assert newest[-1][0] == "started"
+    waiting = page.tables["waiting"]
+    fetch = next(row for row in waiting if row[0] == "Fetch")
+    assert "orders-0" in fetch[1] and "bytes for a consumer: " in fetch[5]
+    assert 0 < float(fetch[3]) <= 30
+    session = next(row for row in waiting if row[0] == "Heartbeat")
+    assert session[1].startswith("session of packing, member ")
+    assert [row[0] for row in page.tables["wheel"][:3]] == [
+        "1 ms a bucket",
+        "20 ms a bucket",
+        "400 ms a bucket",
+    ]
+    counts = [int(cell) for row in page.tables["wheel"] for cell in row[1:] if cell]
+    assert sum(counts) >= 2, "the fetch and the session"

@@ -429,7 +429,7 @@ class AdminClient:
             if result.error_code == ErrorCode.NONE
         }
 
-    async def diagnostics(self, kind: str, *, node_id: int | None = None, **arguments: object) -> Any:
+    async def diagnostics(self, kind: str, /, *, node_id: int | None = None, **arguments: object) -> Any:
         """A document that one broker has about itself (``server.apis.diagnostics``), as JSON's values.
 
         Raises:

@@ -271,5 +271,5 @@ def _waiting(broker: SimulatedBroker) -> Sequence[Waiting]:
         return ()
     parked = broker.server.services.replica_manager.parked
     now_ms = broker.clock.monotonic_ms()
-    operations: list[DelayedOperation] = [*parked.produce.operations(), *parked.fetch.operations()]
+    operations: list[DelayedOperation] = [*parked.produce.waiting(), *parked.fetch.waiting()]
     return [Waiting(broker.node_id, repr(each), each.expiration_ms - now_ms) for each in operations]

@@ -169,6 +169,9 @@ class Rebalancer:
         _log.info(
             "Preparing to rebalance group %s of generation %d: %s", group.group_id, group.generation, reason
         )
+        self.counts.rebalance_begins(
+            group.group_id, generation=group.generation, members=len(group.members), cause=reason
+        )
         if initial:
             group.new_member_added = False
             group.initial_delay_ms = self._settings.group_initial_rebalance_delay_ms

@@ -17,6 +17,7 @@ import msgspec
 
 from minikafka.config.group import GroupConfig, auto_offset_reset
 from minikafka.coordinator.group.history import GroupHistory
+from minikafka.flight_recorder.events import GroupRebalanced, Record, cut, not_recorded
 
 MigrationPolicy = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
@@ -161,6 +162,7 @@ class GroupCounts:
         "offset_commits",
         "offset_deletions",
         "offset_expirations",
+        "record",
         "share_group_rebalances",
         "streams_group_rebalances",
     )
@@ -182,7 +184,16 @@ class GroupCounts:
         """The same of streams groups."""
         self.history = GroupHistory()
         """Which rebalances those were."""
+        self.record: Record = not_recorded
+        """The broker's flight recorder."""
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        counts = (name for name in self.__slots__ if name != "record")
+        values = ", ".join(f"{name}={getattr(self, name)}" for name in counts)
         return f"GroupCounts({values})"
+
+    def rebalance_begins(self, group: str, *, generation: int, members: int, cause: str) -> None:
+        """Keep why in the flight recorder. ``generation``: the generation or group epoch that ends."""
+        self.record(
+            GroupRebalanced(group=cut(group), generation=generation, members=members, cause=cut(cause))
+        )

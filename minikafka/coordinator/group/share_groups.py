@@ -214,7 +214,13 @@ class ShareGroups:
             before.metadata.subscribed_topic_names
         )
         if changed or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):
-            self._bump_epoch(draft)
+            is_members = changed and not pending
+            self._bump_epoch(
+                draft,
+                f"member {member_id} joins, or subscribes to other topics"
+                if is_members or draft.group.epoch == 0
+                else "topics that it subscribes to have changed",
+            )
         if draft.group.epoch > draft.group.assignment_epoch and self._may_assign(draft.group, now_ms):
             self._update_target(draft, now_ms)
         group = draft.group
@@ -237,8 +243,11 @@ class ShareGroups:
         interval_ms = self._settings.share_group(group.group_id).assignment_interval_ms
         return may_assign(group.assigned_at_ms, interval_ms, now_ms)
 
-    def _bump_epoch(self, draft: ShareGroupDraft) -> None:
+    def _bump_epoch(self, draft: ShareGroupDraft, cause: str) -> None:
         group = draft.group
+        self._counts.rebalance_begins(
+            group.group_id, generation=group.epoch, members=len(group.members), cause=cause
+        )
         value = ShareGroupMetadataValue(
             epoch=group.epoch + 1, metadata_hash=metadata_hash(group.subscribed_topics(), self._topics)
         )
@@ -290,7 +299,8 @@ class ShareGroups:
         result = ShareGroupHeartbeatResult(
             member_id=request.member_id, member_epoch=LEAVE_EPOCH, heartbeat_interval_ms=0
         )
-        return self._remove(group, request.member_id, now_ms, answer=Answer(ticket, result))
+        answer = Answer(ticket, result)
+        return self._remove(group, request.member_id, now_ms, why="leaves", answer=answer)
 
     def expired(self, operation: GroupOperation, now_ms: int) -> Effects:
         """A member is silent: it is fenced."""
@@ -298,7 +308,7 @@ class ShareGroups:
         if group is None or operation.member_id not in group.members:
             return []
         _log.info("Group %s: member %s is silent and goes", group.group_id, operation.member_id)
-        return self._remove(group, operation.member_id, now_ms, retry=operation)
+        return self._remove(group, operation.member_id, now_ms, why="is silent", retry=operation)
 
     def _remove(
         self,
@@ -306,13 +316,14 @@ class ShareGroups:
         member_id: str,
         now_ms: int,
         *,
+        why: str,
         answer: Answer | None = None,
         retry: GroupOperation | None = None,
     ) -> Effects:
         group_id = group.group_id
         draft = ShareGroupDraft(group, now_ms)
         draft.remove_member(member_id)
-        self._bump_epoch(draft)
+        self._bump_epoch(draft, f"member {member_id} {why}")
         timers: Effects = [Complete(GroupOperation(OperationKind.SESSION, group_id, member_id))]
         return self._carry_out(draft, timers, answer, retry=retry)
 

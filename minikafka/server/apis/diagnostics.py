@@ -18,6 +18,7 @@ import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.apis import purgatory, recorded_events
 from minikafka.server.apis.documents.broker import broker
 from minikafka.server.apis.documents.group import group
 from minikafka.server.apis.documents.partition import partition
@@ -49,9 +50,11 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
 
 KINDS: Final[Mapping[str, Kind]] = {
     "broker": broker,
+    "events": recorded_events.events,
     "group": group,
     "partition": partition,
     "purgatories": purgatories,
+    "purgatory": purgatory.purgatory,
     "refusals": refusals,
     "topic-deletion": topic_deletion,
     "waiting": waiting,

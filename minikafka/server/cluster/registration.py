@@ -53,6 +53,7 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import StartError
+from minikafka.flight_recorder.events import Record, SessionChanged, not_recorded
 from minikafka.server.cluster.migration import refuse_kraft_controller
 from minikafka.types import BrokerId
 
@@ -215,8 +216,9 @@ RETRY_PAUSE_MS = 500
 class SessionKeeper:
     """Owns the session from the first registration on."""
 
-    def __init__(self, store: CoordinationStore) -> None:
+    def __init__(self, store: CoordinationStore, *, record: Record = not_recorded) -> None:
         self._store = store
+        self._record = record
         self._renewals: list[Callable[[], Awaitable[None]]] = []
         self._live_id = 0
         self._expired_id = 0
@@ -269,6 +271,7 @@ class SessionKeeper:
     def _session_changed(self, event: SessionEvent) -> None:
         if event.state is not SessionState.EXPIRED:
             return
+        self._record(SessionChanged(is_lost=True))
         self._expired_id = event.session_id
         self._expired.set()
         if self._live_id == event.session_id:
@@ -298,6 +301,7 @@ class SessionKeeper:
             if session_id == self._expired_id:
                 continue
             logger.warning("the coordination session had expired; the broker is registered again")
+            self._record(SessionChanged(is_lost=False))
             await self.established()
             return
 

@@ -34,7 +34,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
 from minikafka.clock import Clock
@@ -60,6 +60,7 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.flight_recorder.events import ControllerChanged, Record, cut, not_recorded
 from minikafka.metrics.request_metrics import KafkaTimer
 from minikafka.protocol.control import (
     ControlledShutdownRequest,
@@ -76,6 +77,7 @@ from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller import alter_partition
 from minikafka.server.controller.alter_partition import Outcome, ProposedIsr
 from minikafka.server.controller.channel import ControllerChannels, Send
+from minikafka.server.controller.step_recorder import StepRecorder
 from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, TopicPartition
@@ -115,12 +117,14 @@ class ControllerStats:
             f"ControllerStats({ {kind: timer.count for kind, timer in self.timers.items() if timer.count} })"
         )
 
-    def handled(self, event: events.Event, duration_ns: int) -> None:
-        """An event's step is over, to its end or not."""
+    def handled(self, event: events.Event, duration_ns: int) -> str:
+        """An event's step is over, to its end or not. Returns its kind."""
         if isinstance(event, events.UncleanElectionEnabled):
-            self.timers[_UNCLEAN_ELECTIONS[event.topic is None]].update(duration_ns)
+            kind = _UNCLEAN_ELECTIONS[event.topic is None]
         else:
-            self.timers[_KIND_OF[type(event)]].update(duration_ns)
+            kind = _KIND_OF[type(event)]
+        self.timers[kind].update(duration_ns)
+        return kind
 
 
 class ControllerEffects:
@@ -306,6 +310,7 @@ class ControllerLoop:
         self._rng = rng
         self._supervisor = supervisor
         self._open_sender = open_sender
+        self.record: Record = not_recorded
         self._queue = EventQueue()
         self._altering = asyncio.Lock()
         self._election: Election | None = None
@@ -423,6 +428,8 @@ class ControllerLoop:
 
     async def _lead(self, election: Election) -> None:
         logger.info("elected controller of epoch %d", election.controller_epoch)
+        self.record(ControllerChanged(controller_epoch=election.controller_epoch, is_controller=True))
+        cause = "it stops"
         self._election, self._deposed = election, None
         self._queue.put(Elected(election.controller_epoch))  # before anything else can come
         store = ControllerStore(
@@ -453,12 +460,20 @@ class ControllerLoop:
             await self._lead_on(self._controller, effects)
         except ControllerMoved as error:
             logger.info("no longer the controller of epoch %d: %s", election.controller_epoch, error)
-        except StoreError:
+            cause = str(error)
+        except StoreError as error:
+            cause = str(error)
             raise
-        except Exception:
+        except Exception as error:
+            cause = f"{error!r}, which is a bug"
             await self._resign(store)  # our bug: the next controller begins with what the store says
             raise
         finally:
+            self.record(
+                ControllerChanged(
+                    controller_epoch=election.controller_epoch, is_controller=False, cause=cut(cause)
+                )
+            )
             rebalance.cancel()
             self._election = self._controller = None
             self._queue.clear()
@@ -486,10 +501,12 @@ class ControllerLoop:
                 if self._deposed is not None:
                     raise ControllerMoved(self._deposed)
                 began_ns = self._clock.monotonic_ns()
+                recorder = StepRecorder(self.record, event, controller.context)
                 try:
-                    result = await self._step(controller.step(event), effects)
+                    result = await self._step(controller, event, effects, recorder)
                 finally:
-                    self.stats.handled(event, self._clock.monotonic_ns() - began_ns)
+                    duration_ns = self._clock.monotonic_ns() - began_ns
+                    recorder.ended(self.stats.handled(event, duration_ns), duration_ns)
             except BaseException:
                 if answer is not None:
                     answer.cancel()  # those that wait ask the next controller
@@ -497,13 +514,17 @@ class ControllerLoop:
             if answer is not None and not answer.done():
                 answer.set_result(result)
 
-    async def _step(self, step: Generator[Effect, Any, object], effects: ControllerEffects) -> object:
+    async def _step(
+        self, controller: Controller, event: Event, effects: ControllerEffects, recorder: StepRecorder
+    ) -> object:
         """Carry out one step. Raises ControllerMoved, SessionExpiredError."""
+        step = controller.step(event)
         result: Any = None
         try:
             while True:
                 effect = step.send(result)
                 result = await self._perform(effect, effects)
+                await recorder.performed(effect, result, controller.context)
         except StopIteration as done:
             return done.value
         finally:

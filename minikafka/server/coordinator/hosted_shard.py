@@ -37,7 +37,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
@@ -64,6 +64,10 @@ class DelayedShardOperation(DelayedOperation):
         self.operation = operation
         self._expired = expired
 
+    def waits_for(self) -> str:
+        kind = self.operation[0] if isinstance(self.operation, tuple) else self.operation
+        return _ENDS.get(getattr(kind, "value", ""), "")
+
     def try_complete(self) -> bool:
         return False
 
@@ -72,6 +76,26 @@ class DelayedShardOperation(DelayedOperation):
 
     def on_expiration(self) -> None:
         self._expired(self.operation)
+
+
+_ENDS: Final = {
+    "join": "all members to join again",
+    "sync": "all members to sync",
+    "new-member": "the member to join with the id that it was given",
+    "session": "the member's next heartbeat",
+    "revocation": "the member to give back what it is to revoke",
+    "first-assignment": "other first members",
+}
+"""What ends an operation before its time is up, by its kind, for people."""
+
+
+def operation_text(operation: Operation) -> str:
+    """Of a named tuple of a kind and names: ``session of app, member a-1``."""
+    if not isinstance(operation, tuple):
+        return str(operation)
+    kind, *names = operation
+    what = str(getattr(kind, "name", kind)).lower().replace("_", " ")
+    return f"{what} of {', member '.join(str(each) for each in names if each)}"
 
 
 Purgatory = DelayedOperationPurgatory[DelayedShardOperation]

@@ -24,7 +24,7 @@ import msgspec
 
 from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
-from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
+from minikafka.metrics.request_metrics import RequestMetrics
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import (
@@ -37,7 +37,13 @@ from minikafka.protocol.wire.codec import (
 from minikafka.protocol.wire.releases import Release
 from minikafka.server.apis import api_versions
 from minikafka.server.quota.client_quotas import HandlerTime
-from minikafka.server.requests import RequestContext, encode_answer, fetch_metrics, timed
+from minikafka.server.requests import (
+    ClientRequestTiming,
+    RequestContext,
+    encode_answer,
+    fetch_metrics,
+    timed,
+)
 from minikafka.server.runtime import features
 from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services
@@ -176,10 +182,7 @@ class Dispatcher:
         if path in self._fast_paths.on:
             self._remember(path, context, request, frame)
         if metrics.note(header.api_version):
-            arrived_ns = context.connection.received_ns
-            timing = RequestTiming(
-                metrics, self._now_ns, arrived_ns=arrived_ns, size_bytes=context.size_bytes
-            )
+            timing = ClientRequestTiming(metrics, self._now_ns, context, self._services.request_metrics.slow)
         answer = route.handler(self._services, context, request)
         if isinstance(answer, Generator):
             answer = yield from answer

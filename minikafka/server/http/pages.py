@@ -1,4 +1,5 @@
-"""The pages of a broker's HTTP port: ``/metrics``, ``/healthz``, ``/readyz`` and the status page, ``/``.
+"""The pages of a broker's HTTP port: ``/metrics``, ``/healthz``, ``/readyz`` and the status page, ``/``, with
+what that page draws: ``/status.json``, ``/events.json``, ``/purgatory.json``.
 
 ``/healthz`` says that the process serves, ``/readyz`` that it has its part in the cluster: registered, told
 by a controller what to lead and follow, and all its log directories online. Who is not ready says why, a line
@@ -173,6 +174,12 @@ def add_pages(
     async def status_json(request: HttpRequest) -> HttpResponse:
         return await status.status(services, socket_server, request)
 
+    async def events_json(request: HttpRequest) -> HttpResponse:
+        return await status.diagnostics(services, "events", request)
+
+    async def purgatory_json(request: HttpRequest) -> HttpResponse:
+        return await status.diagnostics(services, "purgatory", request)
+
     async def health(request: HttpRequest) -> HttpResponse:
         return HttpResponse.text("ok")
 
@@ -184,6 +191,8 @@ def add_pages(
 
     server.add("/", page)
     server.add("/status.json", status_json)
+    server.add("/events.json", events_json)
+    server.add("/purgatory.json", purgatory_json)
     server.add("/metrics", MetricsPage(figures, services.clock))
     server.add("/healthz", health, is_open=True)
     server.add("/readyz", ready, is_open=True)

@@ -46,8 +46,10 @@ from minikafka.config.client_quotas import QuotaFilter
 from minikafka.coordinator.group.messages import DescribedStreamsMember, ListedGroup
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.deferred import deferred
+from minikafka.errors import KafkaError
 from minikafka.network.addresses import format_address
 from minikafka.network.socket_server import SocketServer
+from minikafka.server.apis.diagnostics import KINDS
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import ShardState
@@ -855,6 +857,15 @@ _HEADERS = (
 def page() -> HttpResponse:
     """``/``."""
     return HttpResponse(_HTML, content_type=HTML_CONTENT_TYPE, headers=_HEADERS)
+
+
+async def diagnostics(services: Services, kind: str, request: HttpRequest) -> HttpResponse:
+    """A kind of ``server.apis.diagnostics``; its arguments are the query's. 400: one of them is wrong."""
+    try:
+        document = await services.scheduler.finished(KINDS[kind](services, request.query))
+    except KafkaError as error:
+        return HttpResponse.text(str(error.message), status=400)
+    return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=_HEADERS)
 
 
 async def status(services: Services, socket_server: SocketServer, request: HttpRequest) -> HttpResponse:

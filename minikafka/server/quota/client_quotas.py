@@ -61,6 +61,7 @@ from minikafka.config.client_quotas import (
     QuotaType,
     bound_for,
 )
+from minikafka.flight_recorder.events import ClientThrottled, Record, cut, not_recorded
 from minikafka.metrics.registry import (
     MetricName,
     Metrics,
@@ -208,8 +209,8 @@ class ClientSensor:
         """What was counted did not happen after all (``unrecordQuotaSensor``)."""
         self._sensor.record(-value, clock.monotonic_ms(), check_quotas=False)
 
-    def throttled(self, violation: Violation, *, user: str, client_id: str, clock: Clock) -> None:
-        """A client is slowed down: keep in mind why, and say so now and then."""
+    def throttled(self, violation: Violation, *, user: str, client_id: str, clock: Clock) -> Throttle:
+        """A client is slowed down: keep in mind why, which is returned, and say so now and then."""
         now_ms = clock.monotonic_ms()
         self._avg.record(violation.throttle_time_ms, now_ms)
         throttle = Throttle(
@@ -232,6 +233,7 @@ class ClientSensor:
                 throttle.formula,
             )
             self._logged_ms = now_ms
+        return throttle
 
     def _violation(self, error: QuotaViolationError, now_ms: int) -> Violation | None:
         if self._bucket is not None:
@@ -327,6 +329,8 @@ class ClientQuotas:
         self._sensors: dict[tuple[QuotaType, str, str], ClientSensor] = {}
         self._looked_ms = clock.monotonic_ms()
         self._followers: list[Callable[[], None]] = []
+        self.record: Record = not_recorded
+        """The broker's flight recorder."""
 
     def __repr__(self) -> str:
         return f"ClientQuotas({len(self._quotas)} entities with quotas, {len(self._clients)} clients)"
@@ -388,7 +392,18 @@ class ClientQuotas:
         )
         if longest is None:
             return 0
-        longest.sensor.throttled(longest, user=client.user, client_id=client.client_id, clock=self.clock)
+        throttle = longest.sensor.throttled(
+            longest, user=client.user, client_id=client.client_id, clock=self.clock
+        )
+        self.record(
+            ClientThrottled(
+                user=cut(throttle.user),
+                client_id=cut(throttle.client_id),
+                quota=throttle.quota.value,
+                throttle_time_ms=throttle.throttle_time_ms,
+                cause=throttle.formula,
+            )
+        )
         connection.mute(longest.throttle_time_ms)
         return longest.throttle_time_ms
 

@@ -344,6 +344,15 @@ class DelayedFetch(DelayedOperation):
             None,
         )
 
+    def waits_for(self) -> str:
+        params = self._params
+        who = f"follower {params.replica_id}" if params.is_from_follower else "a consumer"
+        places = ", ".join(
+            f"{read.wanted.topic_partition} from {read.wanted.fetch_offset}" for read in self._reads[:3]
+        )
+        more = f" and {len(self._reads) - 3} more" if len(self._reads) > 3 else ""
+        return f"{params.min_bytes} bytes for {who}: {places}{more}"
+
     def on_complete(self) -> None:
         fetch, reads = self._fetch, self._reads
         self._fetch, self._reads = None, []  # a purgatory keeps what is over for a while
@@ -455,11 +464,33 @@ class DelayedProduce(DelayedOperation):
             is_settled = append.try_settle(replicas) and is_settled
         return is_settled and self.force_complete()
 
+    def waits_for(self) -> str:
+        missing = [each for each in self._appends if each.is_pending]
+        places = ", ".join(f"{each.topic_partition} to {each.required_offset}" for each in missing[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        return f"the high watermark of {places}{more}"
+
     def on_complete(self) -> None:
         then, self._then = self._then, _nothing
+        replicas = self._replicas
+        if self.expiration_ms:  # else it has never waited
+            waited_ms = replicas.clock.monotonic_ms() - self.expiration_ms + self.delay_ms
+            if waited_ms >= replicas.slow_request_ms and not self._is_abandoned:
+                self._record_slow(waited_ms)
         self._appends = ()  # a purgatory keeps what is over for a while, see ``DelayedOperationPurgatory``
         if not self._is_abandoned:
             then()
+
+    def _record_slow(self, waited_ms: int) -> None:
+        """As an event of one partition: of one that is not committed, if there is any."""
+        append = max(self._appends, key=lambda each: each.error is not None, default=None)
+        if append is not None:
+            self._replicas.record_slow_produce(
+                append.topic_partition,
+                append.required_offset,
+                waited_ms=waited_ms,
+                is_committed=append.error is None,
+            )
 
     def on_failure(self, error: Exception) -> None:
         """A client that waits gets an error, as the outcome is not known; one that cannot be answered is
@@ -583,6 +614,13 @@ class DelayedDeleteRecords(DelayedOperation):
         """Wait for the replicas."""
         keys = [deletion.topic_partition for deletion in self._deletions]
         self._replicas.parked.delete_records.try_complete_else_watch(self, keys)
+
+    def waits_for(self) -> str:
+        places = [
+            f"{each.topic_partition} to {each.required_offset}" for each in self._deletions if each.is_pending
+        ]
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        return f"the log start on all replicas of {', '.join(places[:3])}{more}"
 
     def try_complete(self) -> bool:
         replicas = self._replicas

@@ -32,6 +32,7 @@ import msgspec
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.flight_recorder.events import LogTruncated, Record, not_recorded
 from minikafka.log.append import UnexpectedAppendOffset
 from minikafka.log.producers.append import BY_CLIENT, AppendTerms
 from minikafka.log.segment.fetch_data import FetchIsolation
@@ -66,6 +67,7 @@ class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
     live_broker_epoch: LiveBrokerEpoch
     log_truncated: Callable[[UnifiedLog], None]
     """Called when records are gone that a checkpoint on the disk may count on."""
+    record: Record = not_recorded
 
 
 logger = logging.getLogger(__name__)
@@ -106,6 +108,7 @@ class Partition:
     __slots__ = (
         "_clock",
         "_log_truncated",
+        "_record",
         "adding_replicas",
         "controller_epoch",
         "leader_epoch",
@@ -134,6 +137,7 @@ class Partition:
         """What goes through here is counted in it; one for all partitions of a topic that are hosted."""
         self._clock = context.clock
         self._log_truncated = context.log_truncated
+        self._record = context.record
         self.replication = PartitionReplicas(
             context.node_id,
             live_broker_epoch=context.live_broker_epoch,
@@ -384,7 +388,7 @@ class Partition:
                 follower, high_watermark=log.high_watermark, epoch_start_offset=start_offset
             )
             if wanted is not None:
-                change = self._propose(wanted)
+                change = self._propose(wanted, cause=f"broker {replica_id} has caught up, to {fetch_offset}")
         return FollowerProgress(has_moved and self._advance_high_watermark(now_ms), change)
 
     def is_waited_for(self, replica_id: BrokerId, now_ms: int) -> bool:
@@ -408,7 +412,8 @@ class Partition:
             log.log_end_offset,
         )
         leaving = [follower.broker_id for follower in lagging]
-        return self._propose(tuple(member for member in self.isr if member not in leaving))
+        cause = "; ".join(follower.lag_text(log.log_end_offset, now_ms) for follower in lagging)
+        return self._propose(tuple(member for member in self.isr if member not in leaving), cause=cause)
 
     def maybe_clear_eligible(self) -> IsrChange | None:
         """The change after which no replica outside of the ISR is eligible, if that is due: this leader
@@ -418,9 +423,9 @@ class Partition:
             return None
         if not isr.has_outdated_eligible(self.effective_min_isr):
             return None
-        return self._propose(isr.committed)
+        return self._propose(isr.committed, cause="no replica outside of the ISR is eligible any more")
 
-    def _propose(self, isr: tuple[BrokerId, ...]) -> IsrChange:
+    def _propose(self, isr: tuple[BrokerId, ...], *, cause: str) -> IsrChange:
         change = IsrChange(
             self.topic_partition,
             self.topic_id,
@@ -430,6 +435,7 @@ class Partition:
             controller_epoch=self.controller_epoch,
             min_isr=self.effective_min_isr,
             broker_epochs=self.replication.broker_epochs(isr),
+            cause=cause,
         )
         return self.replication.isr.propose(change)
 
@@ -474,23 +480,43 @@ class Partition:
             if not error.first_offset < log.log_end_offset == log.log_start_offset <= error.last_offset:
                 raise
             # An empty log, and the leader's log start lies inside of a batch: begin with the whole batch.
-            self.truncate_fully_and_start_at(Offset(error.first_offset))
+            cause = f"it is empty, and the leader's log begins inside of a batch, at {log.log_start_offset}"
+            self.truncate_fully_and_start_at(Offset(error.first_offset), cause=cause)
             return log.append_as_follower(records, current_leader_epoch=current_leader_epoch)
 
-    def truncate_to(self, offset: Offset) -> None:
+    def truncate_to(self, offset: Offset, *, cause: str = "") -> None:
         """Drop the records at and above ``offset``, and epochs that begin at the log end (KAFKA-10706).
+        ``cause``: for the flight recorder.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        recovery_point = self.log.recovery_point
-        if self.log.truncate_to(offset) and self.log.recovery_point < recovery_point:
+        recovery_point, end_before = self.log.recovery_point, self.log.log_end_offset
+        if not self.log.truncate_to(offset):
+            return
+        self._record_truncation(end_before, cause)
+        if self.log.recovery_point < recovery_point:
             self._log_truncated(self.log)
 
-    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+    def truncate_fully_and_start_at(self, offset: Offset, *, cause: str = "") -> None:
         """Drop everything and go on at ``offset``. Raises KafkaError (KAFKA_STORAGE_ERROR)."""
+        end_before = self.log.log_end_offset
         self.log.truncate_fully_and_start_at(offset)
+        self._record_truncation(end_before, cause)
         self._log_truncated(self.log)
+
+    def _record_truncation(self, end_before: Offset, cause: str) -> None:
+        self._record(
+            LogTruncated(
+                topic=self.topic_partition.topic,
+                partition=self.topic_partition.partition,
+                from_offset=end_before,
+                to_offset=self.log.log_end_offset,
+                leader=self.leader_id,
+                leader_epoch=self.leader_epoch,
+                cause=cause,
+            )
+        )
 
     def update_follower_high_watermark(self, leader_high_watermark: Offset) -> bool:
         """Take over the leader's high watermark as far as this log goes; True when it moved."""

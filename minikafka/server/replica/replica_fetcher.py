@@ -522,7 +522,8 @@ class FollowedPartitions(Generic[PartitionT]):
         key = (state.topic_id, topic_partition.partition)
         log = partition.log
         if state.is_truncating:
-            state = self._truncate(partition, topic_partition, state, log.high_watermark)
+            cause = "it was at its high watermark when it began to follow"
+            state = self._truncate(partition, topic_partition, state, log.high_watermark, cause)
         if not state.is_ready_for_fetch or self._throttle.holds(topic_partition):
             self.session.drop(key)
             return
@@ -608,7 +609,8 @@ class FollowedPartitions(Generic[PartitionT]):
             diverging.end_offset,
             "" if cut.is_complete else "; the next answer may say more",
         )
-        after = self._truncate(partition, topic_partition, state, cut.offset)
+        cause = f"its leader's epoch {diverging.epoch} ends at {diverging.end_offset}"
+        after = self._truncate(partition, topic_partition, state, cut.offset, cause)
         if after == state:  # the same question would get the same answer (KAFKA-10706)
             self._backoff.note(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
             self._delay(topic_partition)
@@ -619,6 +621,7 @@ class FollowedPartitions(Generic[PartitionT]):
         topic_partition: TopicPartition,
         state: PartitionFetchState,
         offset: Offset,
+        cause: str,
     ) -> PartitionFetchState:
         """Cut at ``offset``, or at the start of the batch that it lies in."""
         log = partition.log
@@ -631,7 +634,7 @@ class FollowedPartitions(Generic[PartitionT]):
                 offset,
                 log.high_watermark,
             )
-        partition.truncate_to(offset)
+        partition.truncate_to(offset, cause=cause)
         return self._resume_at_log_end(partition, topic_partition, state)
 
     def _resume_at_log_end(
@@ -692,9 +695,9 @@ class FollowedPartitions(Generic[PartitionT]):
         self._backoff.note(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
         match reset.action:
             case ResetAction.TRUNCATE:
-                self._truncate(partition, topic_partition, state, reset.offset)
+                self._truncate(partition, topic_partition, state, reset.offset, reason)
             case ResetAction.START_OVER:
-                partition.truncate_fully_and_start_at(reset.offset)
+                partition.truncate_fully_and_start_at(reset.offset, cause=reason)
                 self._resume_at_log_end(partition, topic_partition, state)
             case ResetAction.KEEP:
                 self._delay(topic_partition)

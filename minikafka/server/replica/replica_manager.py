@@ -67,6 +67,15 @@ from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.flight_recorder.events import (
+    EpochBegan,
+    IsrChanged,
+    LogDirectoryFailed,
+    Record,
+    SlowProduce,
+    cut,
+    not_recorded,
+)
 from minikafka.log.manager.log_manager import LogManager, Replacement
 from minikafka.log.producers.append import BY_CLIENT, AppendTerms
 from minikafka.metrics.broker_stats import BrokerTopicStats
@@ -84,7 +93,7 @@ from minikafka.protocol.control import (
 )
 from minikafka.purgatory.purgatory import PURGE_INTERVAL, DelayedOperation, DelayedOperationPurgatory
 from minikafka.purgatory.timing_wheel import Timer
-from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
+from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.replication.partition_replicas import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.replica.partition import BrokerContext
@@ -205,8 +214,13 @@ class ReplicaManager:
         inter_broker_listener_name: str,
         replica_selector: ReplicaSelector | None = None,
         leader_quota: ReplicationQuotaManager,
+        record: Record = not_recorded,
+        slow_request_ms: int = 1000,
     ) -> None:
         self.node_id = node_id
+        self._record = record
+        self.slow_request_ms = slow_request_ms
+        """``event.recorder.slow.request.ms``."""
         self.log_manager = log_manager
         self.metadata = metadata
         self.clock = clock
@@ -246,6 +260,7 @@ class ReplicaManager:
             replica_lag_time_max_ms=replica_lag_time_max_ms,
             live_broker_epoch=metadata.live_broker_epoch,
             log_truncated=self._log_truncated,
+            record=record,
         )
 
     def __repr__(self) -> str:
@@ -465,10 +480,12 @@ class ReplicaManager:
         return partition
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartition) -> None:
-        topic_partition = partition.topic_partition
+        topic_partition, epoch_before = partition.topic_partition, partition.leader_epoch
         self._stop_fetching(topic_partition)
         if partition.make_leader(state, now_ms=self._broker_context.clock.monotonic_ms()):
             self._disk_work.flush_closed(partition.log)
+        if partition.leader_epoch != epoch_before:
+            self._record_epoch(partition)
         self._leadership_changed(topic_partition)
         self._clear_eligible(partition)
 
@@ -483,7 +500,8 @@ class ReplicaManager:
             self._stop_fetching(topic_partition)
             if not (self.is_leaving and partition.leader_id == self.node_id):
                 self._without_fetcher.add(topic_partition)
-        partition.make_follower(state)
+        if partition.make_follower(state):
+            self._record_epoch(partition)
         self._leadership_changed(topic_partition)
         if topic_partition not in self._without_fetcher or state.leader == NO_LEADER:
             return
@@ -511,8 +529,22 @@ class ReplicaManager:
                 and state.leader >= 0
                 and self.node_id not in state.replicas
             ):
-                partition.make_follower(state)
+                if partition.make_follower(state):
+                    self._record_epoch(partition)
                 self._leadership_changed(state.topic_partition)
+
+    def _record_epoch(self, partition: Partition) -> None:
+        self._record(
+            EpochBegan(
+                topic=partition.topic_partition.topic,
+                partition=partition.topic_partition.partition,
+                leader=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+                is_leader=partition.is_leader,
+                log_end_offset=partition.log.log_end_offset,
+                high_watermark=partition.log.high_watermark,
+            )
+        )
 
     def _stop_fetching(self, topic_partition: TopicPartition) -> None:
         self._without_fetcher.discard(topic_partition)
@@ -702,6 +734,7 @@ class ReplicaManager:
     def take_directory_offline(self, directory: str, *, reason: str) -> list[TopicPartition]:
         """A log directory failed: stop hosting what lay in it, and answer what waits for it."""
         lost = self.log_manager.take_offline(directory, reason)
+        self._record(LogDirectoryFailed(directory=directory, partitions=len(lost), cause=cut(reason)))
         for topic_partition in lost:
             self._stop_fetching(topic_partition)
             self._forget(topic_partition)
@@ -741,6 +774,25 @@ class ReplicaManager:
         self._disk_work.flush(replacement.log)
         self._disk_work.logs_changed()
         return replacement
+
+    def record_slow_produce(
+        self, topic_partition: TopicPartition, required_offset: Offset, *, waited_ms: int, is_committed: bool
+    ) -> None:
+        """A produce has waited long until all below ``required_offset`` was committed, or was not."""
+        partition = self.partitions.get(topic_partition)
+        if partition is None:
+            return
+        now_ms = self.clock.monotonic_ms()
+        self._record(
+            SlowProduce(
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+                waited_ms=waited_ms,
+                is_committed=is_committed,
+                isr=partition.isr,
+                cause=partition.replication.held_back_by(required_offset, now_ms=now_ms),
+            )
+        )
 
     # Followers of partitions that are led here
 
@@ -795,12 +847,40 @@ class ReplicaManager:
         topic_partition = partition.topic_partition
         if self.partitions.get(topic_partition) is not partition:  # deleted, or offline
             return
-        size_before = len(partition.isr)
+        isr_before = partition.isr
         has_advanced = partition.isr_change_done(change, outcome)
-        self.isr_counts.note(change, outcome, size_before=size_before, size_after=len(partition.isr))
+        self.isr_counts.note(change, outcome, size_before=len(isr_before), size_after=len(partition.isr))
+        self._record_isr(partition, change, outcome, isr_before)
         self._clear_eligible(partition)
         if has_advanced:
             self.parked.high_watermark_moved(topic_partition)
+
+    def _record_isr(
+        self,
+        partition: Partition,
+        change: IsrChange,
+        outcome: IsrOutcome,
+        isr_before: tuple[BrokerId, ...],
+    ) -> None:
+        cause = change.cause
+        match outcome:
+            case IsrRefused(reason):
+                cause = f"{reason}; wanted was {list(change.isr)}: {cause}"
+            case IsrReread():
+                cause = f"so it is in the store; wanted was {list(change.isr)}: {cause}"
+            case IsrWritten() if partition.isr == isr_before:  # only who is eligible has changed
+                return
+        self._record(
+            IsrChanged(
+                topic=partition.topic_partition.topic,
+                partition=partition.topic_partition.partition,
+                isr=partition.isr,
+                previous_isr=isr_before,
+                leader_epoch=change.leader_epoch,
+                is_refused=not isinstance(outcome, IsrWritten),
+                cause=cause,
+            )
+        )
 
     # Partitions that are followed here
 

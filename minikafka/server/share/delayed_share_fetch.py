@@ -275,6 +275,9 @@ class DelayedShareFetch(DelayedOperation):
         self._woken = woken
         self._min_bytes = min_bytes
 
+    def waits_for(self) -> str:
+        return f"{self._min_bytes} bytes that no other member has"
+
     def try_complete(self) -> bool:
         fetch = self._fetch
         return fetch is not None and fetch.is_ready(min_bytes=self._min_bytes) and self.force_complete()

@@ -59,6 +59,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files, OsFiles
+from minikafka.flight_recorder.events import LogCompacted, cut
 from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, dirtiest
 from minikafka.log.manager.disk_work import SwapSync
 from minikafka.server.runtime.log_io import LogIo
@@ -414,6 +415,7 @@ class LogCleaner:
     def _give_up(self, log: UnifiedLog, error: KafkaError) -> None:
         self._uncleanable[log.topic_partition] = log
         logger.error("%s cannot be compacted and is left as it is: %s", log.topic_partition, error.message)
+        self._record_failure(log, error.message or error.code.name)
 
     # What others have compacted
 
@@ -507,14 +509,17 @@ class LogCleaner:
                 self._tell(cleanable, self._last[runner], result)
                 return True
             logger.info("the compaction of %s is abandoned: the log has changed", log.topic_partition)
+            self._record_failure(log, "the log has changed meanwhile")
         except CompactionProcessDied as error:
             logger.error("the compaction of %s is abandoned: %s", log.topic_partition, error)
+            self._record_failure(log, str(error))
             await runner.release()
             await self._discard(job.directory)
             return False
         except CompactionFailed as error:
             self._uncleanable[log.topic_partition] = log  # as Kafka does, or no other log would get its turn
             logger.error("a bug keeps %s from being compacted:\n%s", log.topic_partition, error)
+            self._record_failure(log, "a bug, which the broker's log shows")
         except KafkaError as error:
             if cleanable.is_current:
                 self._give_up(log, error)
@@ -527,6 +532,7 @@ class LogCleaner:
     def _disk_failed(self, log: UnifiedLog, error: OSError) -> bool:
         if error.errno in _FULL:
             logger.error("no room to compact %s: %s", log.topic_partition, error)
+            self._record_failure(log, str(error))
             return False
         self._disk.directory_failed(self._services.log_manager.directory_of(log), error)
         return True
@@ -577,6 +583,10 @@ class LogCleaner:
         except OSError as error:
             logger.warning("cannot remove the remains of a compaction in %s: %s", directory, error)
 
+    def _record_failure(self, log: UnifiedLog, failure: str) -> None:
+        topic, partition = log.topic_partition
+        self._services.recorder.record(LogCompacted(topic=topic, partition=partition, failure=cut(failure)))
+
     def _tell(self, cleanable: CleanableLog, stats: CleanerStats, result: CompactionResult) -> None:
         self.compactions += 1
         logger.info(
@@ -587,6 +597,16 @@ class LogCleaner:
             stats.bytes_written,
             result.records_kept,
             result.records_dropped,
+        )
+        topic, partition = cleanable.log.topic_partition
+        self._services.recorder.record(
+            LogCompacted(
+                topic=topic,
+                partition=partition,
+                bytes_read=stats.bytes_read,
+                bytes_written=stats.bytes_written,
+                elapsed_ms=stats.elapsed_ms,
+            )
         )
 
 

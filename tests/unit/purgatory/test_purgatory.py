@@ -138,9 +138,9 @@ def test_who_looks_sees_each_that_waits_once(fixture: Fixture) -> None:
     waiting, over = Operation(), Operation()
     fixture.purgatory.try_complete_else_watch(waiting, ["a", "b"])
     fixture.purgatory.try_complete_else_watch(over, ["b", "c"])
-    assert fixture.purgatory.operations() == [waiting, over]
+    assert fixture.purgatory.waiting() == [waiting, over]
     over.force_complete()  # and stays in its lists until a purge
-    assert fixture.purgatory.watched == 4 and fixture.purgatory.operations() == [waiting]
+    assert fixture.purgatory.watched == 4 and fixture.purgatory.waiting() == [waiting]
 
 
 def test_an_operation_without_keys_is_our_bug(fixture: Fixture) -> None:
@@ -410,3 +410,14 @@ class PurgatoryAgainstModel(RuleBasedStateMachine):
 
 TestPurgatoryAgainstModel = PurgatoryAgainstModel.TestCase
 TestPurgatoryAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_what_waits_is_listed_once_whatever_its_keys_and_without_what_is_over() -> None:
+    fixture = Fixture()
+    both, one, over = Operation(), Operation(), Operation()
+    for operation, keys in ((both, ["a", "b"]), (one, ["b"]), (over, ["a", "c"])):
+        fixture.purgatory.try_complete_else_watch(operation, keys)
+    over.force_complete()
+    assert fixture.purgatory.waiting(100) == [both, one]
+    assert fixture.purgatory.waiting(1) == [both]
+    assert (fixture.purgatory.keys, both.watch_keys) == (3, ("a", "b"))

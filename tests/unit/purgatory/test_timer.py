@@ -172,3 +172,20 @@ def test_emptied_buckets_do_not_wake_the_owner() -> None:
     assert timer.next_expiration_ms() is None
     timer.add(TimerTask(5))  # the same bucket, queued again
     assert timer.next_expiration_ms() == 5
+
+
+def test_the_levels_show_where_tasks_are_from_now_on() -> None:
+    clock = ManualClock()
+    timer = Timer(clock)
+    clock.advance(1005)
+    for delay_ms in (3, 3, 17, 25, 500, 9_000):
+        assert timer.add(TimerTask(delay_ms))
+    fine, coarse, coarser, coarsest = timer.levels()
+    assert (fine.tick_ms, fine.current_time_ms) == (1, 1005)
+    assert {bucket: count for bucket, count in enumerate(fine.counts) if count} == {3: 2, 17: 1}
+    assert (coarse.tick_ms, coarse.current_time_ms, coarse.counts[1]) == (20, 1000, 1), (
+        "1030 is in 1020 to 1040"
+    )
+    assert (coarser.tick_ms, coarser.current_time_ms, coarser.counts[1]) == (400, 800, 1)
+    assert (coarsest.tick_ms, sum(coarsest.counts)) == (8000, 1)
+    assert sum(sum(level.counts) for level in timer.levels()) == timer.size == 6

@@ -372,10 +372,10 @@ class Follower:
     def append_as_follower(self, records: Buffer, *, current_leader_epoch: LeaderEpoch) -> AppendInfo | None:
         return self.log.append_as_follower(records, current_leader_epoch=current_leader_epoch)
 
-    def truncate_to(self, offset: Offset) -> None:
+    def truncate_to(self, offset: Offset, *, cause: str) -> None:
         self.log.truncate_to(offset)
 
-    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+    def truncate_fully_and_start_at(self, offset: Offset, *, cause: str) -> None:
         self.log.truncate_fully_and_start_at(offset)
 
     def update_follower_high_watermark(self, leader_high_watermark: Offset) -> bool:

@@ -136,6 +136,13 @@ class GroupUpdater:
         self.counts.history.note(
             group.group_id, GroupEventKind.REBALANCE, f"{why} (epoch {group.epoch})", now_ms=now_ms
         )
+        self._rebalance_begins(group, group.epoch - 1, why)
+
+    def _rebalance_begins(self, group: ConsumerGroup, epoch: int, cause: str) -> None:
+        """``epoch`` ends."""
+        self.counts.rebalance_begins(
+            group.group_id, generation=epoch, members=len(group.members), cause=cause
+        )
 
     def note_gone(self, group: ConsumerGroup, member_id: str, removed: str | None, now_ms: int) -> None:
         """``removed``: why it was fenced; None: it leaves."""
@@ -197,6 +204,8 @@ class GroupUpdater:
         member_ids = list(member_ids)
         for each in member_ids:
             self.note_gone(draft.group, each, removed, now_ms)
+        cause = f"member {', '.join(member_ids)} {'leaves' if removed is None else f'is fenced: {removed}'}"
+        self._rebalance_begins(draft.group, draft.group.epoch, cause)
         remove_members(draft, member_ids, self.topics)
         downgrade_if_due(draft, self.settings, self.topics, now_ms)
         return [timer for each in member_ids for timer in forget_member(draft.group.group_id, each)]

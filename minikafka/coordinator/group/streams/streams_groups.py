@@ -353,6 +353,12 @@ class StreamsGroups:
             and (known.last_assignment_configs or ()) == configs
         ):
             return
+        self._rebalance_begins(
+            beat.group,
+            f"member {beat.before.member_id} joins, or says something new of itself"
+            if told_news
+            else "its topology, its topics or its configuration have changed",
+        )
         value = msgspec.structs.replace(
             known,
             epoch=known.epoch + 1,
@@ -362,6 +368,11 @@ class StreamsGroups:
         )
         beat.draft.write(StreamsGroupMetadataKey(beat.group.group_id), value)
         self._counts.streams_group_rebalances += 1
+
+    def _rebalance_begins(self, group: StreamsGroup, cause: str) -> None:
+        self._counts.rebalance_begins(
+            group.group_id, generation=group.epoch, members=len(group.members), cause=cause
+        )
 
     def _target_of(
         self, beat: _Heartbeat, configured: ConfiguredTopology, settings: StreamsGroupSettings, now_ms: int
@@ -549,7 +560,7 @@ class StreamsGroups:
         result = StreamsGroupHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
         answer = Answer(ticket, result)
         if request.member_epoch == LEAVE_EPOCH or request.instance_id is None:
-            return self._remove(group, member.member_id, answer=answer)
+            return self._remove(group, member.member_id, why="leaves", answer=answer)
         # It keeps its tasks until its session ends. What it had to revoke it has revoked by leaving; and as
         # it comes back with an epoch of its own, its tasks are as from the beginning.
         current = msgspec.structs.replace(
@@ -584,7 +595,7 @@ class StreamsGroups:
             "is silent" if operation.kind is OperationKind.SESSION else "has not revoked its tasks in time"
         )
         _log.info("Group %s: member %s %s and goes", group.group_id, operation.member_id, reason)
-        return self._remove(group, operation.member_id, retry=operation)
+        return self._remove(group, operation.member_id, why=reason, retry=operation)
 
     def _assign_first(self, group: StreamsGroup, operation: GroupOperation, now_ms: int) -> Effects:
         group.notes.is_delayed = False
@@ -600,10 +611,12 @@ class StreamsGroups:
         group: StreamsGroup,
         member_id: str,
         *,
+        why: str,
         answer: Answer | None = None,
         retry: GroupOperation | None = None,
     ) -> Effects:
         group_id = group.group_id
+        self._rebalance_begins(group, f"member {member_id} {why}")
         draft = StreamsGroupDraft(group)
         draft.remove_member(member_id)
         epoch = group.epoch + 1

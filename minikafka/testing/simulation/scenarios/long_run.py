@@ -61,6 +61,8 @@ CONFIG: dict[str, Property] = {
     "log.cleaner.backoff.ms": 600_000,
     "leader.imbalance.check.interval.seconds": 3_600,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 60_000,
+    # Full within the first hours, as it is on any broker some day.
+    "event.recorder.max.bytes": 4 * 1024,
 }
 
 
@@ -128,6 +130,7 @@ def _kept_by(broker: SimulatedBroker) -> Mapping[str, int]:
         "watched operations": sum(each.watched for each in purgatories),
         "fetch sessions": len(services.fetch_sessions),
         "metrics": len(services.metrics.metrics),
+        "events": len(services.recorder.ring),
     }
 
 

@@ -64,3 +64,19 @@ async def test_the_json_is_the_document_and_never_kept(broker: Broker) -> None:
 async def test_it_is_there_to_be_read_only(broker: Broker, path: str) -> None:
     assert (await get(broker, path, method="HEAD")).body == b""
     assert (await get(broker, path, method="POST")).status == 405
+
+
+async def test_events_and_what_waits_are_json_of_their_own(broker: Broker) -> None:
+    answer = await get(broker, "/events.json?kind=started,controller&newest=1")
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    (event,) = msgspec.json.decode(answer.body)["events"]
+    assert event["text"] == "is the controller of epoch 1", "the newest of both"
+    answer = await get(broker, "/purgatory.json?name=Fetch")
+    assert [each["name"] for each in msgspec.json.decode(answer.body)["purgatories"]] == ["Fetch"]
+
+
+@pytest.mark.parametrize("path", ["/events.json?kind=nope", "/purgatory.json?limit=x"])
+async def test_a_wrong_query_is_a_bad_request_that_says_why(broker: Broker, path: str) -> None:
+    answer = await get(broker, path)
+    assert answer.status == 400
+    assert b"there are started" in answer.body or b"must be a whole number" in answer.body

@@ -9,6 +9,7 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.config.broker import broker_config
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaType
+from minikafka.flight_recorder.events import ClientThrottled, Event
 from minikafka.metrics.registry import Metrics
 from minikafka.server.quota.client_quotas import (
     CLIENT_LIFE_MS,
@@ -164,7 +165,12 @@ def test_of_two_violations_the_longer_one_counts(world: World) -> None:
         client.sensors[PRODUCE].record(1005, world.clock),
         client.sensors[REQUEST].record(15, world.clock),
     )
+    recorded: list[Event] = []
+    world.quotas.record = recorded.append
     assert world.quotas.slow_down(world.wire, client, *violations) == 1000
+    (event,) = recorded
+    assert isinstance(event, ClientThrottled)
+    assert (event.client_id, event.quota, event.throttle_time_ms) == ("c", REQUEST.value, 1000)
     assert [each.quota for each in world.quotas.throttles(ANYTHING)] == [REQUEST]
     assert world.quotas.slow_down(world.wire, client, None, None) == 0
 

@@ -72,7 +72,7 @@ def test_without_max_wait_or_without_partitions_nothing_waits(replicas: Replicas
 
 def test_who_looks_sees_what_it_waits_for(replicas: Replicas) -> None:
     replicas.fetch(TP, OTHER)
-    (waiting,) = replicas.manager.parked.fetch.operations()
+    (waiting,) = replicas.manager.parked.fetch.waiting()
     assert repr(waiting) == f"DelayedFetch(of a consumer: {TP} from 0, {OTHER} from 0)"
 
 

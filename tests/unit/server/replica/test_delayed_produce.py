@@ -71,7 +71,7 @@ def test_it_is_answered_when_every_in_sync_replica_has_every_partition(replicas:
 
 def test_who_looks_sees_what_it_waits_for(replicas: Replicas) -> None:
     Produce(replicas, TP, OTHER)
-    (waiting,) = replicas.manager.parked.produce.operations()
+    (waiting,) = replicas.manager.parked.produce.waiting()
     assert repr(waiting) == (
         f"DelayedProduce(UncommittedAppend({TP} to 1: pending), UncommittedAppend({OTHER} to 1: pending))"
     )
@@ -220,3 +220,33 @@ def test_one_whose_answer_fails_closes_its_connection(
     fetch(replicas, 2)
     assert first.pending.state.value == "abandoned"
     assert second.errors == [ErrorCode.NONE] and not second.is_waiting
+
+
+@pytest.mark.parametrize(
+    ("fetches", "is_committed", "cause"),
+    [
+        (True, True, "broker 3 had it last"),
+        (False, False, "broker 2 was caught up 5000 ms ago, and has not fetched"),
+    ],
+)
+def test_one_that_waits_long_is_recorded_with_the_replica_that_it_waits_for(
+    replicas: Replicas, *, fetches: bool, is_committed: bool, cause: str
+) -> None:
+    recorded: list[Any] = []
+    replicas.manager._record = recorded.append
+    Produce(replicas)
+    fetch(replicas, 1)
+    assert recorded == [], "this one did not wait"
+    Produce(replicas, OTHER)
+    if fetches:
+        replicas.clock.advance(1200)
+        fetch(replicas, 1, OTHER, by=(2,))
+        replicas.clock.advance(10)
+        fetch(replicas, 1, OTHER, by=(3,))
+    else:
+        replicas.pass_time(TIMEOUT_MS)
+    (event,) = recorded
+    assert (event.topic, event.partition) == OTHER
+    assert event.waited_ms == (1210 if fetches else TIMEOUT_MS)
+    assert event.is_committed is is_committed
+    assert cause in event.cause

@@ -5,13 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
+from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
-from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
+from minikafka.flight_recorder.events import Event, SlowRequest
+from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming, SlowRequests
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control import LeaderAndIsrResponse, PartitionError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.server.requests import (
+    ClientRequestTiming,
     RequestContext,
     api_name,
     encode_answer,
@@ -81,3 +86,36 @@ def test_an_answer_that_is_there_at_once_becomes_one_that_is_watched() -> None:
     assert isinstance(answer, PendingResponse)
     assert (answer.buffers, answer.observer) == ((b"answer",), timing)
     assert timed(timing, None) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "local_ms", "remote_ms", "is_slow"),
+    [
+        (ApiKey.CREATE_TOPICS, 0, 1000, True),
+        (ApiKey.CREATE_TOPICS, 0, 999, False),
+        (ApiKey.FETCH, 0, 30_000, False),
+        (ApiKey.FETCH, 1000, 30_000, True),
+    ],
+)
+def test_a_slow_request_is_recorded_but_not_for_waiting_as_it_was_asked(
+    key: ApiKey, local_ms: int, remote_ms: int, *, is_slow: bool
+) -> None:
+    clock, recorded = ManualClock(), list[Event]()
+    slow = SlowRequests()
+    slow.record = recorded.append
+    connection = cast(Connection, SimpleNamespace(received_ns=0, peer="10.0.0.9:5000"))
+    context = RequestContext(connection, RequestHeader(int(key), 0, 1, "c" * 900, 0))
+    clock.advance(1)
+    timing = ClientRequestTiming(RequestMetrics(api_name(key)), clock.monotonic_ns, context, slow)
+    clock.advance(local_ms)
+    timing.handled()
+    clock.advance(remote_ms)
+    timing.completed()
+    timing.left()
+    timing.sent()
+    assert len(recorded) == is_slow
+    if is_slow:
+        (event,) = recorded
+        assert isinstance(event, SlowRequest)
+        assert (event.local_ms, event.remote_ms, event.connection) == (local_ms, remote_ms, "10.0.0.9:5000")
+        assert len(event.client_id) == 200

@@ -76,9 +76,9 @@ async def test_r3_two_unclean_elections_leave_one_history(tmp_path: Path) -> Non
         partition = told.replicas.partitions[T0]
         truncate_to, partition.truncate_to = (
             partition.truncate_to,
-            lambda offset: (  # type: ignore[method-assign]
+            lambda offset, *, cause: (  # type: ignore[method-assign]
                 cuts.append(offset),
-                truncate_to(offset),
+                truncate_to(offset, cause=cause),
             )[1],
         )
         told.follows(epoch=2)
