@@ -444,8 +444,7 @@ class AdminClient:
         }
         (result,) = (await self._ask_for(node_id, ApiKey.DESCRIBE_CONFIGS, body)).results
         raise_error(result)
-        (document,) = result.configs
-        return msgspec.json.decode(document.value)
+        return msgspec.json.decode("".join(each.value for each in result.configs))
 
     async def alter_configs(
         self,

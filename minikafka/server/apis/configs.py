@@ -71,7 +71,7 @@ def _result(services: Services, context: RequestContext, request: Any, wanted: A
     try:
         if resource.type == DIAGNOSTICS and context.api_version >= diagnostics.FIRST_VERSION:
             keys = wanted.configuration_keys or ()
-            return result | {"configs": [(yield from diagnostics.describe(services, resource.name, keys))]}
+            return result | {"configs": (yield from diagnostics.describe(services, resource.name, keys))}
         entries = services.configs.describe(resource)
     except KafkaError as error:
         return result | error_fields(error)

@@ -2,7 +2,7 @@
 
 A resource of the type ``DIAGNOSTICS`` is a question to the broker that is asked; its name is the kind of
 document that is wanted, ``configuration_keys`` are what the kind takes, each as ``name=value``. The answer
-has one property, named like the kind, whose value is JSON. Stock clients never send the type, and an api key
+has properties whose values, one after the other, are JSON; the first is named like the kind. Stock clients never send the type, and an api key
 of our own could be met by accident (``docs/decisions/046``).
 
 Each kind is a function of ``KINDS``: arguments in, a document out, in steps; it looks, and changes nothing.
@@ -18,10 +18,11 @@ import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.apis import purgatory, recorded_events
 from minikafka.server.apis.documents.broker import broker
+from minikafka.server.apis.documents.events import events
 from minikafka.server.apis.documents.group import group
 from minikafka.server.apis.documents.partition import partition
+from minikafka.server.apis.documents.purgatory import purgatory
 from minikafka.server.apis.documents.refusals import refusals
 from minikafka.server.apis.documents.topic_deletion import topic_deletion
 from minikafka.server.apis.documents.waiting import waiting
@@ -30,7 +31,9 @@ from minikafka.server.services import Services
 from minikafka.steps import Steps
 
 FIRST_VERSION: Final = 4
-"""Of DescribeConfigs: before it a value is at most 32 KiB long."""
+"""Of DescribeConfigs: the one that our tools speak."""
+PART_LENGTH_MAX: Final = 8_000
+"""Characters of the JSON in one property: a string of the protocol has at most 32,767 bytes."""
 
 Kind = Callable[[Services, Mapping[str, str]], Steps[Any]]
 """A document as values that msgspec encodes. Raises KafkaError: INVALID_REQUEST, or why there is none."""
@@ -50,19 +53,19 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
 
 KINDS: Final[Mapping[str, Kind]] = {
     "broker": broker,
-    "events": recorded_events.events,
+    "events": events,
     "group": group,
     "partition": partition,
     "purgatories": purgatories,
-    "purgatory": purgatory.purgatory,
+    "purgatory": purgatory,
     "refusals": refusals,
     "topic-deletion": topic_deletion,
     "waiting": waiting,
 }
 
 
-def describe(services: Services, name: str, keys: Iterable[str]) -> Steps[dict[str, Any]]:
-    """The one property of the answer. Raises KafkaError: INVALID_REQUEST for an unknown kind or argument, and
+def describe(services: Services, name: str, keys: Iterable[str]) -> Steps[list[dict[str, Any]]]:
+    """The properties of the answer. Raises KafkaError: INVALID_REQUEST for an unknown kind or argument, and
     what the kind says."""
     kind = KINDS.get(name)
     if kind is None:
@@ -70,9 +73,19 @@ def describe(services: Services, name: str, keys: Iterable[str]) -> Steps[dict[s
             ErrorCode.INVALID_REQUEST, f"No diagnostics named {name!r}: there are {', '.join(sorted(KINDS))}"
         )
     document = yield from kind(services, arguments_of(keys))
+    text = msgspec.json.encode(document).decode()
+    starts = range(0, len(text), PART_LENGTH_MAX)
+    yield
+    return [
+        _property(f"{name}.{number}" if number else name, text[start : start + PART_LENGTH_MAX])
+        for number, start in enumerate(starts)
+    ]
+
+
+def _property(name: str, value: str) -> dict[str, Any]:
     return {
         "name": name,
-        "value": msgspec.json.encode(document).decode(),
+        "value": value,
         "read_only": True,
         "config_source": ConfigSource.UNKNOWN,
         "is_sensitive": False,

@@ -52,3 +52,20 @@ async def test_before_version_4_there_is_no_such_type(admin_broker: Any) -> None
     result = await ask(admin_broker, "purgatories", version=3)
     assert result.error_code == ErrorCode.INVALID_REQUEST
     assert "Unsupported resource type 120" in result.error_message
+
+
+async def test_what_is_longer_than_a_string_of_the_protocol_comes_in_parts(
+    admin_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from minikafka.server.apis import diagnostics
+
+    long = [{"who": "é" * 99, "number": number} for number in range(1_000)]
+
+    def kind(services: Any, arguments: Any) -> Any:
+        yield
+        return long
+
+    monkeypatch.setattr(diagnostics, "KINDS", {"long": kind})
+    result = await ask(admin_broker, "long")
+    assert [config.name for config in result.configs][:3] == ["long", "long.1", "long.2"]
+    assert json.loads("".join(config.value for config in result.configs)) == long

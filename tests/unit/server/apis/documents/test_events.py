@@ -1,4 +1,4 @@
-"""The diagnostics kind ``events``: pages and filters (``server.apis.recorded_events``)."""
+"""The diagnostics kind ``events``: pages and filters (``server.apis.documents.events``)."""
 
 from __future__ import annotations
 
