@@ -36,6 +36,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "share": ("share", "list, describe and delete share groups; reset and delete their offsets"),
     "streams": ("streams", "list, describe and delete streams groups; reset and delete their offsets"),
     "topics": ("topics", "create, list, describe, alter and delete topics"),
+    "trace": ("trace.command", "follow a record over all brokers, as a time line"),
     "transactions": ("transactions", "list and describe transactions; find and abort hanging ones"),
     "users": ("users", "SCRAM users: create, change password, delete, list; end their sessions"),
     "why-denied": ("why_denied", "which ACL decides what a user may do, or which one is missing"),

@@ -42,7 +42,6 @@ ONLY_FOR_TESTS = {
     "ManualClock": "the clock of tests, beside the real one",
     "first_undecided_offset": "no request shows it",
     "has_offsets": "no request shows whether a group without visible offsets has pending ones",
-    "is_completed": "Kafka's isCompleted; the purgatory reads the attribute, and is quicker for it",
     "state_of": "what a fetcher knows of a partition; only its requests show it",
 }
 CALLED_BY_OTHERS = {

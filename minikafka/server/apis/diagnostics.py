@@ -5,6 +5,8 @@ document that is wanted, ``configuration_keys`` are what the kind takes, each as
 has one property, named like the kind, whose value is JSON. Stock clients never send the type, and an api key
 of our own could be met by accident (``docs/decisions/046``).
 
+What can be altered (IncrementalAlterConfigs) are trace sessions: ``apis.traces``.
+
 Each kind is a function of ``KINDS``: arguments in, a document out, in steps; it looks, and changes nothing.
 It sees to it that its document is bounded.
 """
@@ -18,6 +20,7 @@ import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.apis import traces
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 
@@ -40,7 +43,10 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
     ]
 
 
-KINDS: Final[Mapping[str, Kind]] = {"purgatories": purgatories}
+KINDS: Final[Mapping[str, Kind]] = {
+    "purgatories": purgatories,
+    "traces": traces.traces,
+}
 
 
 def describe(services: Services, name: str, keys: Iterable[str]) -> Steps[dict[str, Any]]:
