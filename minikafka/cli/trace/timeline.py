@@ -148,6 +148,12 @@ def _woken(detail: Mapping[str, Any]) -> str:
     return f"woken by {detail['by']}" + (f": {error}" if error else "")
 
 
+def _consumed(detail: Mapping[str, Any]) -> str:
+    who = f"consumer {detail['client'] or 'without a name'} at {detail['peer']}"
+    group = detail.get("share_group")
+    return f"read by {who}" + (f", of share group {group}" if group else "")
+
+
 _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "received": _received,
     "validated": lambda d: f"validated: {_count(d['records'], 'record')} in {_count(d['bytes'], 'byte')}",
@@ -162,7 +168,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "woken": _woken,
     "answered": lambda d: "answered",
     "sent": lambda d: f"the socket has the answer to {d['client'] or 'the client'}",
-    "consumed": lambda d: f"read by consumer {d['client'] or 'without a name'} at {d['peer']}",
+    "consumed": _consumed,
     "client_sent": lambda d: f"sent to broker {d['broker']}",
     "client_answered": lambda d: f"has the answer: {d['answer']}",
     "client_read": lambda d: f"has read it from broker {d['broker']}",

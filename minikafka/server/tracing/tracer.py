@@ -40,6 +40,7 @@ from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
+from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.tracing import spans
 from minikafka.server.tracing.sessions import (
     CONFIGURED,
@@ -54,7 +55,7 @@ from minikafka.types import BrokerId, Buffer, TopicPartition
 
 SESSIONS_MAX: Final = 8
 """At a time, those included whose traces are still to be read."""
-FOLLOWED_MAX: Final = 512
+FOLLOWED_MAX: Final = 256
 """Traces that steps are added to; the oldest are left as they are."""
 STEPS_MAX: Final = 64
 """Of a trace: a topic may have many consumers."""
@@ -121,6 +122,8 @@ class Reader(NamedTuple):
     """Of a follower; negative of others."""
     client_id: str
     peer: str
+    share_group: str | None = None
+    """Of a member of one."""
 
 
 class SpanSink(Protocol):
@@ -249,8 +252,8 @@ class Tracer:
     # Choosing
 
     def covers(self, topic: str) -> bool:
-        """Whether batches of the topic may have to be followed."""
-        return any(each.options.topic in (None, topic) for each in self._running())
+        """Whether batches of the topic may have to be followed. Those of coordinators come by no Produce."""
+        return not is_internal(topic) and any(each.options.topic in (None, topic) for each in self._running())
 
     def may_choose(self, topic_partition: TopicPartition, first_offset: int) -> bool:
         """Whether a batch that is appended there may have to be followed."""
@@ -396,7 +399,8 @@ class Tracer:
         """``records`` are in the answer to a fetch at ``fetch_offset``."""
         for trace in self._in(topic_partition, records, fetch_offset):
             if reader.replica_id < 0:
-                self.note(trace, "consumed", client=reader.client_id, peer=reader.peer)
+                group = {} if reader.share_group is None else {"share_group": reader.share_group}
+                self.note(trace, "consumed", client=reader.client_id, peer=reader.peer, **group)
                 self._export(trace, (spans.of_consumer_fetch(trace, self._node_id, reader.client_id),))
             elif reader.replica_id not in trace.sent_to:
                 trace.sent_to[reader.replica_id] = self.now_ns()

@@ -105,4 +105,7 @@ def test_every_step_of_a_broker_has_words() -> None:
     texts = {step: describe(Event(0, 1, step, detail)) for step in steps}
     assert all(text != step for step, text in texts.items() if step != "answered")
     assert texts["received"] == "read from the socket: 1 byte from shop at 10.0.0.1:5, acks=all"
+    assert describe(Event(0, 1, "consumed", detail | {"share_group": "workers"})) == (
+        "read by consumer shop at 10.0.0.1:5, of share group workers"
+    )
     assert describe(Event(0, 1, "of_a_later_broker", {})) == "of_a_later_broker"

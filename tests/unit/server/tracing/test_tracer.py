@@ -126,6 +126,15 @@ def test_leader_and_follower_make_spans_of_one_trace_without_a_word_between_them
     assert session is not None and [each.first_offset for each in session.traces] == [4, 5]
 
 
+def test_internal_topics_are_not_followed(at: Following) -> None:
+    assert not at.tracer.covers("orders")
+    at.tracer.start("s", ALL)
+    assert at.tracer.covers("orders") and not at.tracer.covers("__consumer_offsets")
+    at.tracer.end("s")
+    at.tracer.start("s", SessionOptions(one_in=1, topic="payments"))
+    assert at.tracer.covers("payments") and not at.tracer.covers("orders")
+
+
 def test_a_session_for_a_trace_id_follows_the_one_record_that_carries_it(at: Following) -> None:
     at.tracer.start("s", SessionOptions(topic="orders", trace_id=TRACE_ID))
     other = f"00-{'1' * 32}-{PARENT}-01"
