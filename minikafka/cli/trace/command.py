@@ -319,13 +319,15 @@ async def _live(arguments: argparse.Namespace) -> int:
             f"brokers {', '.join(map(str, brokers))}; Ctrl-C ends",
             file=sys.stderr,
         )
+        began_ns = time.time_ns()  # what came earlier was not followed by all brokers
         shown: set[tuple[str, int, int]] = set()
         deadline = time.monotonic() + arguments.seconds
         try:
             while time.monotonic() < deadline and len(shown) != arguments.count:
                 await asyncio.sleep(LIVE_POLL_S)
                 for timeline in timelines(await admin.traces(session, brokers)):
-                    if timeline.key in shown or not _is_quiet(timeline) or len(shown) == arguments.count:
+                    is_due = timeline.events[0].at_ns > began_ns and _is_quiet(timeline)
+                    if timeline.key in shown or not is_due or len(shown) == arguments.count:
                         continue
                     shown.add(timeline.key)
                     _print_live(timeline, as_json_lines=arguments.json)

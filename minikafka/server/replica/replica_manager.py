@@ -651,7 +651,7 @@ class ReplicaManager:
             self.note_failure(partition, error)
             raise
         self._note_flush(log, rolled=info.rolled)
-        if self.tracer.is_on:
+        if self.tracer.is_on and self.tracer.follows(partition.topic_partition):
             self._trace_append(partition, info, high_watermark)
         if log.high_watermark != high_watermark:
             self.parked.high_watermark_moved(partition.topic_partition)

@@ -6,7 +6,6 @@ Both are the same on every replica, so that all brokers choose the same batches 
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -25,6 +24,12 @@ SESSION_TRACES_MAX: Final = 100
 
 CONFIGURED: Final = "trace.one.in"
 """The name of the session that the property of that name stands for."""
+
+_GOLDEN: Final = 0x9E37_79B9_7F4A_7C15
+"""2^64 divided by the golden ratio (Knuth, 6.4): its multiples are spread evenly, whatever N is."""
+_STRIDE: Final = 1_000_003
+"""Between partitions, so that they do not choose the same offsets."""
+_MASK: Final = (1 << 64) - 1
 
 _NS_PER_SECOND: Final = 1_000_000_000
 
@@ -59,11 +64,13 @@ def read_options(text: str | None) -> SessionOptions:
 class TraceSession:
     """What one client, or the configuration, wants followed, and what was."""
 
-    __slots__ = ("begun", "ends_ns", "name", "options", "traces")
+    __slots__ = ("_one_in", "_topic", "begun", "ends_ns", "name", "options", "traces")
 
     def __init__(self, name: str, options: SessionOptions, *, ends_ns: int | None) -> None:
         self.name = name
         self.options = options
+        self._topic = options.topic
+        self._one_in = options.one_in
         self.ends_ns = ends_ns
         """By the monotonic clock; None: when it is told to."""
         self.traces: deque[Trace] = deque(maxlen=SESSION_TRACES_MAX)
@@ -78,10 +85,9 @@ class TraceSession:
 
     def may_choose(self, topic_partition: TopicPartition, first_offset: int) -> bool:
         """Whether it chooses a batch that begins there, or has to see it first."""
-        options = self.options
-        if options.topic is not None and options.topic != topic_partition.topic:
+        if self._topic is not None and self._topic != topic_partition.topic:
             return False
-        return options.one_in is None or is_chosen(topic_partition, first_offset, one_in=options.one_in)
+        return self._one_in is None or is_chosen(topic_partition, first_offset, one_in=self._one_in)
 
     def keep(self, trace: Trace) -> None:
         self.begun += 1
@@ -90,7 +96,8 @@ class TraceSession:
 
 def is_chosen(topic_partition: TopicPartition, first_offset: int, *, one_in: int) -> bool:
     """One batch in ``one_in`` on average, the same ones on each replica."""
-    return one_in == 1 or zlib.crc32(b"%d/%d" % (topic_partition.partition, first_offset)) % one_in == 0
+    mixed = (first_offset + topic_partition.partition * _STRIDE) * _GOLDEN & _MASK
+    return (mixed >> 32) % one_in == 0
 
 
 def ends_ns(options: SessionOptions, *, now_ns: int) -> int:

@@ -63,6 +63,7 @@ TEXT_LENGTH_MAX: Final = 200
 """Of what comes from a client, which may give itself a name of 32 KiB."""
 KEPT_NS: Final = 60_000_000_000
 """How long the traces of a session can be read after its time."""
+FOREVER_NS: Final = 1 << 63
 BATCHES_MAX: Final = 1_000
 """Looked at in one answer to a fetch: 0.5 ms."""
 
@@ -104,6 +105,10 @@ class Trace:
         names = ", ".join(step.name for step in self.steps)
         return f"Trace({self.topic_partition} from {self.first_offset} to {self.last_offset}: {names})"
 
+    def is_replicated(self) -> bool:
+        """Committed, and with all followers that it was sent to."""
+        return self.is_committed and self.sent_to.keys() <= self.holders
+
     def add(self, step: Step) -> None:
         if len(self.steps) < STEPS_MAX:
             detail = {
@@ -139,8 +144,8 @@ class Tracer:
     """A broker's."""
 
     __slots__ = (
-        "_clock", "_followed", "_node_id", "_order", "_sessions", "_wall_ns", "_wall_offset_ns", "exporter",
-        "is_on",
+        "_active", "_clock", "_ends_ns", "_followed", "_node_id", "_open", "_order", "_sessions", "_wall_ns",
+        "_wall_offset_ns", "exporter", "is_on",
     )  # fmt: skip
 
     def __init__(
@@ -154,8 +159,14 @@ class Tracer:
         self._wall_ns = wall_ns
         self._wall_offset_ns = 0
         self._sessions: dict[str, TraceSession] = {}
+        self._active: tuple[TraceSession, ...] = ()
+        """Those that run."""
+        self._ends_ns = FOREVER_NS
+        """When the first of them is over."""
         self._followed: dict[TopicPartition, dict[int, Trace]] = {}
         """By the first offset."""
+        self._open: dict[TopicPartition, list[Trace]] = {}
+        """Those of which a follower or the high watermark has more to tell."""
         self._order: deque[Trace] = deque()
         """The same, oldest first."""
 
@@ -198,7 +209,7 @@ class Tracer:
         if not self.is_on:
             self._wall_offset_ns = self._wall_ns() - self._clock.monotonic_ns()
         self._sessions[session.name] = session
-        self.is_on = True
+        self._settle(self._clock.monotonic_ns())
 
     def end(self, name: str) -> None:
         """End a session and forget its traces. Harmless when there is none."""
@@ -237,17 +248,19 @@ class Tracer:
         self._settle(now_ns)
 
     def _settle(self, now_ns: int) -> None:
-        self.is_on = any(not session.is_over(now_ns) for session in self._sessions.values())
+        self._active = tuple(each for each in self._sessions.values() if not each.is_over(now_ns))
+        self._ends_ns = min((each.ends_ns or FOREVER_NS for each in self._active), default=FOREVER_NS)
+        self.is_on = bool(self._active)
         if not self.is_on:
             self._followed.clear()
+            self._open.clear()
             self._order.clear()
 
-    def _running(self) -> list[TraceSession]:
+    def _running(self) -> tuple[TraceSession, ...]:
         now_ns = self._clock.monotonic_ns()
-        running = [session for session in self._sessions.values() if not session.is_over(now_ns)]
-        if not running:
+        if now_ns >= self._ends_ns:
             self._settle(now_ns)
-        return running
+        return self._active
 
     # Choosing
 
@@ -257,7 +270,10 @@ class Tracer:
 
     def may_choose(self, topic_partition: TopicPartition, first_offset: int) -> bool:
         """Whether a batch that is appended there may have to be followed."""
-        return any(session.may_choose(topic_partition, first_offset) for session in self._running())
+        for session in self._running():  # noqa: SIM110 - a generator takes twice the time
+            if session.may_choose(topic_partition, first_offset):
+                return True
+        return False
 
     def begin(
         self,
@@ -317,6 +333,7 @@ class Tracer:
         for session in wanting:
             session.keep(trace)
         self._followed.setdefault(topic_partition, {})[first_offset] = trace
+        self._open.setdefault(topic_partition, []).append(trace)
         self._order.append(trace)
         if len(self._order) > FOLLOWED_MAX:
             self._leave(self._order.popleft())
@@ -329,6 +346,18 @@ class Tracer:
             del followed[trace.first_offset]
             if not followed:
                 del self._followed[trace.topic_partition]
+        self._shut(trace.topic_partition, lambda each: each is trace)
+
+    def _shut(self, topic_partition: TopicPartition, is_whole: Callable[[Trace], bool]) -> None:
+        still_open = [each for each in self._open.get(topic_partition, ()) if not is_whole(each)]
+        if still_open:
+            self._open[topic_partition] = still_open
+        else:
+            self._open.pop(topic_partition, None)
+
+    def follows(self, topic_partition: TopicPartition) -> bool:
+        """Whether an append there, or a high watermark that moves, may be a step of a trace."""
+        return topic_partition in self._open
 
     # Steps of the request
 
@@ -362,7 +391,9 @@ class Tracer:
         self, topic_partition: TopicPartition, replica_id: int, *, fetch_offset: int
     ) -> None:
         """On the leader: a follower has all below ``fetch_offset``."""
-        for trace in self._followed.get(topic_partition, {}).values():
+        if topic_partition not in self._open:
+            return
+        for trace in self._open[topic_partition]:
             if trace.last_offset < fetch_offset and replica_id not in trace.holders:
                 trace.holders.add(replica_id)
                 self.note(trace, "follower_has", replica=replica_id, fetch_offset=fetch_offset)
@@ -370,13 +401,17 @@ class Tracer:
                 if since_ns is not None:
                     span = spans.of_replication(trace, self._node_id, replica_id, since_ns, self.now_ns())
                     self._export(trace, (span,))
+        self._shut(topic_partition, Trace.is_replicated)
 
     def high_watermark_moved(self, topic_partition: TopicPartition, high_watermark: int, cause: str) -> None:
         """On any replica."""
-        for trace in self._followed.get(topic_partition, {}).values():
+        if topic_partition not in self._open:
+            return
+        for trace in self._open[topic_partition]:
             if trace.last_offset < high_watermark and not trace.is_committed:
                 trace.is_committed = True
                 self.note(trace, "high_watermark_moved", high_watermark=high_watermark, cause=cause)
+        self._shut(topic_partition, Trace.is_replicated)
 
     def follower_appended(
         self, topic_partition: TopicPartition, topic_id: UUID, records: Buffer, *, leader_id: int
@@ -404,6 +439,9 @@ class Tracer:
                 self._export(trace, (spans.of_consumer_fetch(trace, self._node_id, reader.client_id),))
             elif reader.replica_id not in trace.sent_to:
                 trace.sent_to[reader.replica_id] = self.now_ns()
+                opened = self._open.setdefault(topic_partition, [])
+                if trace not in opened:
+                    opened.append(trace)
                 self.note(trace, "sent_to_follower", replica=reader.replica_id, fetch_offset=fetch_offset)
 
     def has_followed(self, topic_partition: TopicPartition, records: Buffer) -> bool:
