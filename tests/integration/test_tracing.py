@@ -177,6 +177,26 @@ def test_live_shows_what_a_stock_client_writes(bootstrap: str, capsys: pytest.Ca
         place(found, "sent")
 
 
+def whole_produce(collector: Collector) -> tuple[Any, list[Any]] | None:
+    """The span of a produce that all brokers and a consumer had to do with, and those below it."""
+    found = collector.of_trace(TRACE_ID)
+    for leader, produce in found.get(f"produce {TOPIC}", ()):
+        below = [
+            (broker, span)
+            for spans in found.values()
+            for broker, span in spans
+            if span.parent_span_id == produce.span_id
+        ]
+        names = {span.name for _, span in below}
+        followers = [each for each in BROKERS if str(each) != leader]
+        wanted = {f"replicate {TOPIC}-0 to broker {each}" for each in followers}
+        wanted |= {"wait in purgatory", f"fetch {TOPIC}"}
+        appended_by = {broker for broker, span in below if span.name == f"append {TOPIC}-0"}
+        if wanted <= names and appended_by == {str(each) for each in BROKERS}:
+            return produce, [span for _, span in below]
+    return None
+
+
 def test_the_trace_of_an_application_goes_on_through_the_brokers(
     bootstrap: str, collector: Collector
 ) -> None:
@@ -189,28 +209,19 @@ def test_the_trace_of_an_application_goes_on_through_the_brokers(
             {"bootstrap.servers": bootstrap, "group.id": "packing", "auto.offset.reset": "earliest"}
         )
         consumer.subscribe([TOPIC])
-        wanted = {
-            f"produce {TOPIC}",
-            f"append {TOPIC}-0",
-            "wait in purgatory",
-            f"fetch {TOPIC}",
-        }
         deadline = time.monotonic() + PATIENCE_S
-        names: dict[str, list[tuple[str, Any]]] = {}
-        while True:
+        whole = None
+        while whole is None:  # the brokers hear of the property one after the other
             traceparent = f"00-{TRACE_ID}-{PARENT}-01".encode()
             producer.produce(TOPIC, b"plums", partition=0, headers={"traceparent": traceparent})
             assert producer.flush(PATIENCE_S) == 0
             consumer.poll(0.5)
-            names = collector.of_trace(TRACE_ID)
-            replicated = [each for each in names if each.startswith("replicate ")]
-            if wanted <= names.keys() and len(replicated) == 2:
-                break
-            assert time.monotonic() < deadline, names.keys()
+            whole = whole_produce(collector)
+            assert whole or time.monotonic() < deadline, collector.of_trace(TRACE_ID).keys()
         consumer.close()
     finally:
         assert configs([*everywhere, "--delete-config", "trace.one.in"]) == 0
-    leader, produce = names[f"produce {TOPIC}"][0]
+    produce, below = whole
     assert produce.parent_span_id.hex() == PARENT
     attributes = {each.key: each.value for each in produce.attributes}
     assert attributes["messaging.destination.name"].string_value == TOPIC
@@ -218,18 +229,10 @@ def test_the_trace_of_an_application_goes_on_through_the_brokers(
     assert [each.name for each in produce.events][:3] == ["received", "validated", "appended"]
     assert produce.start_time_unix_nano < produce.end_time_unix_nano
     offset = attributes["messaging.kafka.offset"].int_value
-    below = [
-        (broker, span)
-        for spans in names.values()
-        for broker, span in spans
-        if span.parent_span_id == produce.span_id
-    ]
     assert all(
         each.value.int_value == offset
-        for _, span in below
+        for span in below
         for each in span.attributes
         if each.key == "messaging.kafka.offset"
     )
-    appended_by = {broker for broker, span in below if span.name == f"append {TOPIC}-0"}
-    assert leader in appended_by and appended_by == {str(each) for each in BROKERS}
     assert collector.tokens == {"a secret"}
