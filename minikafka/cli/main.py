@@ -41,6 +41,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "streams": ("streams", "list, describe and delete streams groups; reset and delete their offsets"),
     "topics": ("topics", "create, list, describe, alter and delete topics"),
     "tour": ("tour.command", "watch brokers replicate: stories, step by step, in virtual time"),
+    "trace": ("trace.command", "follow a record over all brokers, as a time line"),
     "transactions": ("transactions", "list and describe transactions; find and abort hanging ones"),
     "users": ("users", "SCRAM users: create, change password, delete, list; end their sessions"),
     "why": ("why.command", "why a partition, fetch, group, … is as it is, with the evidence"),

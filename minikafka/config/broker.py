@@ -6,8 +6,8 @@ Kafka's others are known, too, and ``not_honoured`` says of each why it does not
 
 ``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids
 given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists
-on a value. ``api.versions``, ``cluster.id``, ``coordination``, ``http.*``, ``log.level`` and ``log.format``
-are minikafka's own.
+on a value. ``api.versions``, ``cluster.id``, ``coordination``, ``http.*``, ``log.level``, ``log.format``
+and ``trace.*`` are minikafka's own.
 
 This module is long because all properties of a broker stand in one table.
 """
@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -74,6 +75,7 @@ COORDINATION_FILE = "coordination.sqlite"
 _HTTP_TLS_PREFIX = "http_ssl_"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750, section 2.1."""
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def default_of(topic_property: str) -> msgspec.Meta:
@@ -1148,6 +1150,45 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         prop(STRING, LOW, "How log lines look: for people, or one JSON object a line."),
     ] = "text"
 
+    # Batches that are followed (``server/tracing``); minikafka's own.
+
+    trace_one_in: Annotated[
+        int,
+        prop(
+            INT,
+            LOW,
+            "Follow one in so many of the batches that producers write, on all brokers alike, and send their "
+            "spans to trace.otlp.endpoint; 0: none.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = 0
+    trace_otlp_endpoint: (
+        Annotated[
+            str,
+            prop(
+                STRING,
+                LOW,
+                "Where spans of batches that are followed are sent, by OTLP over HTTP: the URL of a "
+                "collector, Jaeger or Tempo, like http://localhost:4318; where it has no path, /v1/traces is "
+                "added. It needs the extra otel.",
+            ),
+        ]
+        | None
+    ) = None
+    trace_otlp_headers: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD,
+                LOW,
+                "Headers of these requests: NAME=VALUE, several with commas, values percent-encoded, as in "
+                "OTEL_EXPORTER_OTLP_HEADERS.",
+            ),
+        ]
+        | None
+    ) = None
+
     originals: dict[str, str] = msgspec.field(default_factory=dict)
     """The property texts that this was made of (``AbstractConfig.originals``); no property itself."""
 
@@ -1377,6 +1418,37 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     def http_scheme(self) -> str:
         """What addresses of the port begin with."""
         return "http" if self.http_tls() is None else "https"
+
+    def otlp_url(self) -> str | None:
+        """``trace.otlp.endpoint`` with its path. Raises ConfigError: it is no URL."""
+        given = self.trace_otlp_endpoint
+        if given is None:
+            return None
+        why = (
+            f"Invalid value {given} for configuration trace.otlp.endpoint: must be a URL like "
+            "http://localhost:4318"
+        )
+        try:
+            url = urlsplit(given)
+            port = url.port
+        except ValueError:
+            raise ConfigError(why) from None
+        if url.scheme not in ("http", "https") or not url.hostname or port == 0:
+            raise ConfigError(why)
+        return url.geturl() if url.path.strip("/") else url._replace(path="/v1/traces").geturl()
+
+    def otlp_headers(self) -> dict[str, str]:
+        """``trace.otlp.headers`` by name. Raises ConfigError."""
+        headers: dict[str, str] = {}
+        for pair in filter(None, (each.strip() for each in (self.trace_otlp_headers or "").split(","))):
+            name, equals, value = pair.partition("=")
+            if not equals or not _HEADER_NAME.fullmatch(name.strip()) or not unquote(value).isprintable():
+                raise ConfigError(
+                    "Invalid value for configuration trace.otlp.headers: must be NAME=VALUE, several with "
+                    "commas"
+                )
+            headers[name.strip()] = unquote(value.strip())
+        return headers
 
     def http_bearer_tokens(self) -> tuple[str, ...]:
         """Raises ConfigError: a token with characters that none can have."""

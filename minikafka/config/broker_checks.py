@@ -67,6 +67,8 @@ def check_broker_config(config: BrokerConfig) -> None:
     config.http_tls()
     config.http_bearer_tokens()
     config.http_basic_users()
+    config.otlp_url()
+    config.otlp_headers()
 
 
 def _check_coordination(config: BrokerConfig) -> None:

@@ -32,7 +32,7 @@ class ConfigResourceType(IntEnum):
 
 
 DIAGNOSTICS: Final = 120
-"""Our own type, of DescribeConfigs alone: a question to a broker about itself (``server/apis/diagnostics``).
+"""Our own type: a question to a broker about itself (``server/apis/diagnostics``), and its trace sessions.
 Kafka's are powers of two, and 128 is more than the wire's signed byte holds."""
 
 

@@ -173,6 +173,18 @@ def plan_leader_append(
     )
 
 
+def check_client_batch(
+    records: Buffer, *, config: TopicConfig, now_ms: int, topic_partition: TopicPartition
+) -> CheckedBatch:
+    """What an append of a client's batch does first, for who wants to know when that is done.
+
+    Raises:
+        KafkaError: see ``_check``.
+        HeavyBatch: it takes longer than a loop should.
+    """
+    return _check(records, config, AppendOrigin.CLIENT, now_ms, topic_partition)
+
+
 def _check(
     records: Buffer,
     config: TopicConfig,

@@ -767,6 +767,9 @@ SCRAPE_SECONDS = gauge(
 SCRAPE_SLICE_SECONDS = gauge(
     "minikafka_scrape_slice_seconds_max", "Its longest slice, in which the event loop did nothing else."
 )
+TRACE_SPANS = counter(
+    "minikafka_trace_spans", "Spans that trace.otlp.endpoint has taken, or that were dropped.", "outcome"
+)
 SERIES_LEFT_OUT = gauge(
     "minikafka_scrape_left_out",
     "Groups, their offsets, partitions, or partitions of fetchers without series: there are too many.",
@@ -781,6 +784,7 @@ PROCESS = (
     SCRAPE_SECONDS,
     SCRAPE_SLICE_SECONDS,
     SERIES_LEFT_OUT,
+    TRACE_SPANS,
 )
 
 # Who logs in, who connects, and what the authorizer says. Kafka's rates are counters here.

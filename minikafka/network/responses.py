@@ -62,6 +62,28 @@ class ResponseObserver(Protocol):
         ...
 
 
+class BothObservers:
+    """Two observers of one response, told in this order."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: ResponseObserver, second: ResponseObserver) -> None:
+        self._first = first
+        self._second = second
+
+    def completed(self) -> None:
+        self._first.completed()
+        self._second.completed()
+
+    def left(self) -> None:
+        self._first.left()
+        self._second.left()
+
+    def sent(self) -> None:
+        self._first.sent()
+        self._second.sent()
+
+
 class PendingResponse:
     """Resolved exactly once, by ``complete`` or by ``abandon``.
 

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from minikafka.server.security import acl_authorizer, authentication, delegation_tokens
     from minikafka.server.security import transport as security_transport
     from minikafka.server.security.transport import TransportSecurity
+    from minikafka.server.tracing import otlp
 else:
     transactions = deferred("minikafka.server.apis.transactions")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
@@ -82,6 +83,7 @@ else:
     authentication = deferred("minikafka.server.security.authentication", at_start_or_never=True)
     delegation_tokens = deferred("minikafka.server.security.delegation_tokens", at_start_or_never=True)
     security_transport = deferred("minikafka.server.security.transport", at_start_or_never=True)
+    otlp = deferred("minikafka.server.tracing.otlp", at_start_or_never=True)
 
 logger = logging.getLogger(__name__)
 
@@ -361,6 +363,23 @@ def note_failed_handshake(services: Services, listener_name: str, peer: str, why
         host=peer.rpartition(":")[0].strip("[]"),
         now_ms=services.clock.now_ms(),
     )
+
+
+def start_tracing(services: Services) -> None:
+    """Follow what ``trace.one.in`` says, and send spans where they are wanted. Raises StartError."""
+    config, tracer = services.config, services.replica_manager.tracer
+    url = config.otlp_url()
+    if url is not None:
+        try:
+            exporter = otlp.OtlpExporter(
+                url, config.otlp_headers(), node_id=services.node_id, cluster_id=services.cluster_id
+            )
+        except ConfigError as error:
+            raise StartError(str(error)) from None
+        tracer.exporter = exporter
+        services.supervisor.start("trace-otlp", exporter.run)
+    tracer.follow_one_in(config.trace_one_in)
+    services.configs.subscribe_broker(lambda changed: tracer.follow_one_in(changed.trace_one_in))
 
 
 def drop_fast_paths_with_changes(services: Services) -> None:

@@ -51,6 +51,7 @@ from minikafka.server.assembly import (
     open_transport,
     registration,
     start_authentication,
+    start_tracing,
 )
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.coordination_store import StorePatience, create_top_level_paths, store_name
@@ -373,6 +374,7 @@ class Broker:
     def _follow_changes(self, services: Services, transport: TransportSecurity | None) -> None:
         """Of the configuration, and of the files with keys and certificates."""
         services.configs.subscribe_broker(self._broker_config_changed)
+        start_tracing(services)
         if transport is not None:
             services.configs.check_broker_with(transport.check)
             services.configs.subscribe_broker(transport.apply)

@@ -26,7 +26,7 @@ from minikafka.metrics.request_metrics import (
     SlowRequests,
 )
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.network.responses import UnfinishedRequest
+from minikafka.network.responses import BothObservers, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
 from minikafka.protocol.wire.codec import AnyBody, Body, RequestHeader, encode_response, field
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema, message_schema
@@ -207,7 +207,7 @@ def timed(timing: RequestTiming, result: Result) -> Result:
     if not isinstance(result, PendingResponse):
         buffers, result = result, PendingResponse()
         result.complete(buffers)
-    result.observer = timing
+    result.observer = timing if result.observer is None else BothObservers(timing, result.observer)
     return result
 
 

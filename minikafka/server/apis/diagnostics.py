@@ -2,8 +2,10 @@
 
 A resource of the type ``DIAGNOSTICS`` is a question to the broker that is asked; its name is the kind of
 document that is wanted, ``configuration_keys`` are what the kind takes, each as ``name=value``. The answer
-has properties whose values, one after the other, are JSON; the first is named like the kind. Stock clients never send the type, and an api key
-of our own could be met by accident (``docs/decisions/046``).
+has properties whose values, one after the other, are JSON; the first is named like the kind. Stock clients
+never send the type, and an api key of our own could be met by accident (``docs/decisions/046``).
+
+What can be altered (IncrementalAlterConfigs) are trace sessions: ``apis.traces``.
 
 Each kind is a function of ``KINDS``: arguments in, a document out, in steps; it looks, and changes nothing.
 It sees to it that its document is bounded.
@@ -18,6 +20,7 @@ import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.apis import traces
 from minikafka.server.apis.documents.broker import broker
 from minikafka.server.apis.documents.events import events
 from minikafka.server.apis.documents.group import group
@@ -60,6 +63,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "purgatory": purgatory,
     "refusals": refusals,
     "topic-deletion": topic_deletion,
+    "traces": traces.traces,
     "waiting": waiting,
 }
 

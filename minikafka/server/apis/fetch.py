@@ -55,6 +55,7 @@ from minikafka.server.replica.partition_reads import (
 )
 from minikafka.server.requests import RequestContext, client_of
 from minikafka.server.services import Services
+from minikafka.server.tracing.tracer import Reader
 from minikafka.steps import ELEMENTS_A_STEP, Steps, each
 from minikafka.types import NO_EPOCH, NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
 
@@ -129,6 +130,8 @@ def handle_fetch(services: Services, context: RequestContext, request: Any) -> S
             told = session.respond(zip(keys, reads, strict=True))
             client.fetched_bytes += sum([len(read.records) for _, read in told.answers])
         _count(services, told, params)
+        if services.replica_manager.tracer.is_on:
+            _trace(services, context, told, params)
         return (yield from _response(services, context, told))
 
     is_large = len(wanted) > READ_AT_ONCE_MAX
@@ -287,6 +290,24 @@ def _count(services: Services, told: SessionResponse[PartitionRead], params: Fet
             stats.replication_bytes_out += len(read.records)
         elif read.records:
             stats.of(read.wanted.topic_partition.topic).bytes_out += len(read.records)
+
+
+def _trace(
+    services: Services,
+    context: RequestContext,
+    told: SessionResponse[PartitionRead],
+    params: FetchParams,
+) -> None:
+    """Batches that are followed are on their way to who asks."""
+    reader = Reader(params.replica_id, context.header.client_id or "", context.connection.peer)
+    for _, read in told.answers:
+        if read.records:
+            services.replica_manager.tracer.sent(
+                read.wanted.topic_partition,
+                read.records,
+                fetch_offset=read.wanted.fetch_offset,
+                reader=reader,
+            )
 
 
 def _response(

@@ -45,6 +45,7 @@ from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import denied, permission, topic_denied
 from minikafka.server.apis.shared.current_leader import answer_produce
+from minikafka.server.apis.shared.traced_produce import TracedProduce
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.coordinator.transaction_verification import (
     Transaction,
@@ -116,6 +117,7 @@ class _Produce:
         "_services",
         "_slots",
         "_throttle_time_ms",
+        "_traced",
         "_uncommitted",
         "_unverified",
     )
@@ -129,9 +131,17 @@ class _Produce:
         self._unverified = 0
         self._throttle_time_ms = 0
         self._pending: PendingResponse | None = None
+        tracer = services.replica_manager.tracer
+        self._traced = (
+            TracedProduce(tracer, context, acks=request.acks, clock=services.clock) if tracer.is_on else None
+        )
 
     def start(self) -> Steps[Result]:
         """The response, or the promise of one."""
+        result = yield from self._begin_each()
+        return result if self._traced is None else self._traced.answered(result)
+
+    def _begin_each(self) -> Steps[Result]:
         services, by_id = self._services, self._context.header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
         for topic in self._request.topic_data:
             topic_id = topic.topic_id if by_id else None
@@ -292,9 +302,12 @@ class _Produce:
 
     def _append(self, slot: _Slot, verified: Verified, checked: CheckedBatch | None = None) -> None:
         replicas, acks, at = self._services.replica_manager, self._request.acks, slot.topic_partition
+        traced = self._traced
         try:
             if verified.error:
                 raise produce_error(verified, self._operation())
+            if traced is not None:
+                checked = traced.before_append(replicas.partition(at), slot.records, checked)
             terms = BY_CLIENT
             if verified.guard is not None or checked is not None:
                 terms = AppendTerms(AppendOrigin.CLIENT, verified.guard, checked=checked)
@@ -303,8 +316,12 @@ class _Produce:
             slot.heavy = heavy, verified
             return
         except KafkaError as error:
+            if traced is not None:
+                traced.refused(at, error)
             self._refuse(slot, error)
             return
+        if traced is not None:
+            traced.after_append(at, info)
         slot.answer = slot.answer._replace(
             base_offset=info.first_offset,
             log_append_time_ms=info.log_append_time,
@@ -332,6 +349,8 @@ class _Produce:
             pending = self._pending = PendingResponse()
 
         def replicated() -> None:
+            if self._traced is not None:
+                self._traced.woken(appends)
             for slot, append in self._uncommitted:
                 if append.error is not None:
                     slot.refuse(append.error)
@@ -340,9 +359,11 @@ class _Produce:
                 pending.complete(result)
 
         appends = [append for _, append in self._uncommitted]
-        DelayedProduce(
-            self._services.replica_manager, appends, replicated, timeout_ms=self._request.timeout
-        ).park(pending)
+        timeout_ms = self._request.timeout
+        operation = DelayedProduce(self._services.replica_manager, appends, replicated, timeout_ms=timeout_ms)
+        operation.park(pending)
+        if self._traced is not None and not operation.is_completed:
+            self._traced.parked(appends, timeout_ms=timeout_ms)
         return pending
 
     def _flushes(self) -> list[tuple[_Slot, asyncio.Future[None]]]:

@@ -18,6 +18,7 @@ from minikafka.server.apis.shared.current_leader import current_leader, leader_e
 from minikafka.server.requests import NO_ERROR, RequestContext, client_of, error_fields
 from minikafka.server.services import Services
 from minikafka.server.share.delayed_share_fetch import ShareFetchParams, ShareRead
+from minikafka.server.tracing.tracer import Reader
 from minikafka.share.share_partition import AcknowledgementBatch, AcknowledgeType, AcquireMode
 from minikafka.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession
 from minikafka.steps import Steps
@@ -238,6 +239,8 @@ async def _fetch(
         acknowledged.cancel()
     size_bytes = sum(len(each.records) for each in found.values() if isinstance(each, ShareRead))
     throttle_time_ms = _throttle(services, context, size_bytes)
+    if services.replica_manager.tracer.is_on:
+        _trace(services, context, session.key.group_id, found)
     partitions = _Partitions(services, context)
     for at in dict.fromkeys((*found, *outcomes)):
         partitions.add_fetched(at, names, found.get(at), outcomes.get(at))
@@ -304,6 +307,21 @@ def _throttle(services: Services, context: RequestContext, size_bytes: int) -> i
     bandwidth = None if sensor is None else sensor.record(size_bytes, quotas.clock)
     client.fetched_bytes += size_bytes
     return quotas.slow_down(context.connection, client, bandwidth)
+
+
+def _trace(
+    services: Services,
+    context: RequestContext,
+    group_id: str,
+    found: Mapping[TopicIdPartition, ShareRead | KafkaError],
+) -> None:
+    """Batches that are followed are on their way to a member."""
+    reader = Reader(-1, context.header.client_id or "", context.connection.peer, share_group=group_id)
+    for read in found.values():
+        if isinstance(read, ShareRead) and read.records:
+            services.replica_manager.tracer.sent(
+                read.hosted.topic_partition, read.records, fetch_offset=0, reader=reader
+            )
 
 
 # What is answered

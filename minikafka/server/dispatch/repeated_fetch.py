@@ -5,8 +5,8 @@ The fast path of ``apis/fetch`` for clients that name all of their partitions in
 of partitions most have nothing to say but how they stand, because the answer is full or the consumer is at
 their end. Whatever is not of that kind takes the slow path, which then says what is wrong, or waits: nothing
 was changed, so it may be read twice. So does a fetch of cold pages, or of too few bytes to answer at once, a
-client that a quota counts for, and every fetch where consumers may be sent to other replicas (KIP-392). When
-what is remembered is dropped: ``runtime.fast_paths``.
+client that a quota counts for, records that a trace session follows, and every fetch where consumers may be
+sent to other replicas (KIP-392). When what is remembered is dropped: ``runtime.fast_paths``.
 
 What it brings (``bin/bench fast_paths``, median of pairs): 1.84 × the rate, 2.06 × as many for the same CPU.
 """
@@ -143,6 +143,7 @@ class RepeatedFetch:
         """
         params = self._params.at_most(self._connection.answer_bytes_max)
         hosted, readable = self._services.replica_manager.by_topic_id, self._readable
+        tracer = self._services.replica_manager.tracer
         committed = params.isolation is FetchIsolation.TXN_COMMITTED
         budget = Budget(params.max_bytes)
         is_full = False
@@ -180,6 +181,8 @@ class RepeatedFetch:
                     min_one_message=not budget.is_touched,
                     isolation=params.isolation,
                 )
+                if tracer.is_on and tracer.has_followed(partition.topic_partition, data.records):
+                    return None
                 answer.add_records(
                     index, high_watermark, stable_offset, log_start_offset, data.aborted_transactions,
                     data.records,

@@ -788,6 +788,7 @@ def sources_of_broker(
         *(partial(source, services) for source in about_services),
         groups.samples,
         partial(_left_out, services, groups),
+        partial(_trace_spans, services),
         _disk_io,
         partial(_connections, socket_server),
         partial(_loop, loop_lag),
@@ -899,6 +900,13 @@ def _left_out(services: Services, groups: GroupFigures) -> Iterator[Sample]:
     )
     for what, count in counts:
         yield Sample(names.SERIES_LEFT_OUT, count, (what,))
+
+
+def _trace_spans(services: Services) -> Iterator[Sample]:
+    exporter = services.replica_manager.tracer.exporter
+    if exporter is not None:
+        yield Sample(names.TRACE_SPANS, exporter.exported, ("exported",))
+        yield Sample(names.TRACE_SPANS, exporter.dropped, ("dropped",))
 
 
 # The loop

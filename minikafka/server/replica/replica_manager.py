@@ -57,6 +57,7 @@ the partition went away
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -78,6 +79,7 @@ from minikafka.flight_recorder.events import (
 )
 from minikafka.log.manager.log_manager import LogManager, Replacement
 from minikafka.log.producers.append import BY_CLIENT, AppendTerms
+from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.broker_stats import BrokerTopicStats
 from minikafka.protocol.control import (
     EPOCH_DURING_DELETE,
@@ -101,6 +103,7 @@ from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
 from minikafka.server.replica.replication_quotas import CatchUpPace, ReplicationQuotaManager
 from minikafka.server.runtime.work_scheduler import TimeSlice
+from minikafka.server.tracing.tracer import Tracer
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -242,6 +245,7 @@ class ReplicaManager:
         """The broker has asked for others to lead what it leads. It does not follow them: it would be in the
         ISR again just before it stops, and producers would wait for it."""
         self.parked = parked
+        self.tracer = Tracer(node_id=node_id, clock=clock)
         self.stats = BrokerTopicStats()
         """What has gone through the partitions."""
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -679,11 +683,25 @@ class ReplicaManager:
             self.note_failure(partition, error)
             raise
         self._note_flush(log, rolled=info.rolled)
+        if self.tracer.is_on and self.tracer.follows(partition.topic_partition):
+            self._trace_append(partition, info, high_watermark)
         if log.high_watermark != high_watermark:
             self.parked.high_watermark_moved(partition.topic_partition)
         else:
             self.parked.appended(partition.topic_partition)
         return info
+
+    def _trace_append(self, partition: Partition, info: AppendInfo, high_watermark: int) -> None:
+        """Before those are woken who wait for it; the high watermark was where it is said to have been."""
+        log, at = partition.log, partition.topic_partition
+        if not info.duplicate:
+            self.tracer.appended(
+                at, info.first_offset, last_offset=info.last_offset, leader_epoch=partition.leader_epoch
+            )
+        if log.high_watermark != high_watermark:
+            self.tracer.high_watermark_moved(
+                at, log.high_watermark, "the append: no other in-sync replica is waited for"
+            )
 
     def _note_flush(self, log: UnifiedLog, *, rolled: bool) -> None:
         if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
@@ -719,7 +737,7 @@ class ReplicaManager:
             partition.log.update_config(config)
             self._clear_eligible(partition)
             if partition.config_changed():
-                self.parked.high_watermark_moved(partition.topic_partition)
+                self._high_watermark_moved(partition, "the topic's configuration changed")
             future = self.log_manager.future_logs.get(partition.topic_partition)
             if future is not None:
                 future.update_config(config)
@@ -817,8 +835,10 @@ class ReplicaManager:
         )
         if progress.isr_change is not None:
             self._submit(partition, progress.isr_change)
+        if self.tracer.is_on:
+            self.tracer.follower_fetched(partition.topic_partition, replica_id, fetch_offset=fetch_offset)
         if progress.high_watermark_advanced:
-            self.parked.high_watermark_moved(partition.topic_partition)
+            self._high_watermark_moved(partition, "broker %d fetched at %d", replica_id, fetch_offset)
         self.parked.log_start_moved(partition.topic_partition)
 
     async def shrink_isrs(self) -> None:
@@ -853,7 +873,13 @@ class ReplicaManager:
         self._record_isr(partition, change, outcome, isr_before)
         self._clear_eligible(partition)
         if has_advanced:
-            self.parked.high_watermark_moved(topic_partition)
+            self._high_watermark_moved(partition, "the ISR became %s", list(partition.isr))
+
+    def _high_watermark_moved(self, partition: Partition, cause: str, *arguments: object) -> None:
+        if self.tracer.is_on:
+            at, high_watermark = partition.topic_partition, partition.log.high_watermark
+            self.tracer.high_watermark_moved(at, high_watermark, cause % arguments)
+        self.parked.high_watermark_moved(partition.topic_partition)
 
     def _record_isr(
         self,
@@ -890,7 +916,25 @@ class ReplicaManager:
         if info is not None:
             self.stats.replication_bytes_in += info.size_bytes
             self._note_flush(log, rolled=info.rolled)
+        if self.tracer.is_on:
+            self._trace_replication(partition, info)
         self.parked.appended(partition.topic_partition)
+
+    def _trace_replication(self, partition: Partition, info: AppendInfo | None) -> None:
+        """What was just appended is read again, from the page cache."""
+        log, at = partition.log, partition.topic_partition
+        if info is not None and self.tracer.covers(at.topic):
+            with contextlib.suppress(ColdRead, KafkaError):  # then this replica's step is missing
+                data = log.read(
+                    info.first_offset,
+                    max_bytes=info.size_bytes,
+                    min_one_message=True,
+                    isolation=FetchIsolation.LOG_END,
+                )
+                self.tracer.follower_appended(
+                    at, partition.topic_id, data.records, leader_id=partition.leader_id
+                )
+        self.tracer.high_watermark_moved(at, log.high_watermark, f"leader {partition.leader_id} told it")
 
     def _log_truncated(self, log: UnifiedLog) -> None:
         """The recovery point fell, and the checkpoint that says more must not be believed after a crash."""

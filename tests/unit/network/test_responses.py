@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.network.responses import PendingResponse, ResponseQueue
+from minikafka.network.responses import BothObservers, PendingResponse, ResponseQueue
 
 
 class Observer:
@@ -61,3 +61,13 @@ def test_a_response_that_is_never_given_has_no_stations() -> None:
     responses.close()
     response.complete((b"too late",))
     assert observer.stations == []
+
+
+def test_two_observers_of_one_response_are_told_the_same() -> None:
+    response, first, second = PendingResponse(), Observer(), Observer()
+    response.observer = BothObservers(first, second)
+    responses = queue()
+    responses.add(response)
+    response.complete([b"answer"])
+    responses.tell_observers()
+    assert first.stations == second.stations == ["completed", "left", "sent"]

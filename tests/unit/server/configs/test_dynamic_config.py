@@ -134,8 +134,20 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
         "group.streams.assignor.offload.enable",
         "errors.deadletterqueue.auto.create.topics.enable",
         "errors.deadletterqueue.topic.name.prefix",
+        "trace.one.in",
         *COMPACTION,
     }
+
+
+async def test_batches_are_followed_as_is_set(start: Start) -> None:
+    broker = await start(trace_one_in="3")
+    tracer = broker.services.replica_manager.tracer
+    assert tracer.is_on
+    await set_dynamically(broker, trace_one_in=0)
+    assert not tracer.is_on
+    await set_dynamically(broker, trace_one_in=5)
+    (session,) = tracer.sessions()
+    assert (session.name, session.options.one_in) == ("trace.one.in", 5)
 
 
 async def test_the_next_assignment_follows_what_is_set(start: Start) -> None:

@@ -28,6 +28,7 @@ from minikafka.protocol.records.records import (
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.broker import Broker
 from minikafka.server.http.metrics import share_groups
+from minikafka.server.tracing.sessions import SessionOptions
 from minikafka.types import TopicPartition
 from tests.unit.server.running import eventually, running, topics_of, until
 
@@ -199,6 +200,22 @@ async def test_each_record_goes_to_one_member_and_what_is_released_to_another(tm
         assert await b.gets((5, 7, ACCEPT), (8, 9, REJECT), max_wait_ms=0) == []
         broker.produce(1)
         assert await a.gets() == [(10, 10, 1)]
+
+
+async def test_a_record_that_is_followed_is_seen_by_the_member_that_gets_it(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+        tracer = broker.broker.services.replica_manager.tracer
+        tracer.start("s", SessionOptions(one_in=1))
+        record = build_batch([Record(0, 1_000, None, b"value", ())])
+        trace = tracer.begin(AT, broker.topic_id, record, first_offset=0, received_ns=0)
+        member = await broker.member("a")
+        broker.produce(1)
+        assert await member.gets() == [(0, 0, 1)]
+        assert trace is not None
+        assert [step.name for step in trace.steps] == [
+            "received", "appended", "high_watermark_moved", "consumed",
+        ]  # fmt: skip
+        assert trace.steps[-1].detail.items() >= {"client": "a", "share_group": "g"}.items()
 
 
 async def test_what_was_acknowledged_never_comes_again_and_all_else_does(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Following records: where a batch has been, broker by broker, for a person and for OpenTelemetry."""
