@@ -767,9 +767,7 @@ SCRAPE_SECONDS = gauge(
 SCRAPE_SLICE_SECONDS = gauge(
     "minikafka_scrape_slice_seconds_max", "Its longest slice, in which the event loop did nothing else."
 )
-TRACE_SPANS = counter(
-    "minikafka_trace_spans", "Spans that trace.otlp.endpoint has taken, or that were dropped.", "outcome"
-)
+TRACE_SPANS = counter("minikafka_trace_spans", "Spans sent to trace.otlp.endpoint, or dropped.", "outcome")
 SERIES_LEFT_OUT = gauge(
     "minikafka_scrape_left_out",
     "Groups, their offsets, partitions, or partitions of fetchers without series: there are too many.",

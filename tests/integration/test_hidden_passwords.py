@@ -40,6 +40,8 @@ def secret_of(name: str) -> str:
     text = f"s3cret-{name}"
     if name == "http.basic.auth.users":
         return f"u:{text}"
+    if name == "trace.otlp.headers":
+        return f"api-key={text}"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return f'{module} required username="u" password="{text}";' if name.endswith("jaas.config") else text
 

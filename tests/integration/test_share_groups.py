@@ -16,7 +16,7 @@ from tests.chaos.programs import kgo
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent, java
 from tests.integration.support.process import BrokerProcess
-from tests.integration.support.sharing import ShareGroup, configure_group, configure_topic
+from tests.integration.support.sharing import ShareGroup, configure_group
 
 pytestmark = pytest.mark.reference("4.4.0")
 PROPERTIES = {
@@ -159,10 +159,10 @@ def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: Sta
 def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_killed_before(
     broker: BrokerProcess,
 ) -> None:
-    """The queue cannot be written until the broker was killed: what was rejected is written after that."""
+    """The queue is gone until the broker was killed: what was rejected is written after that."""
     topic, group, queue = "orders", "workers", "dlq.orders"
     confluent.make_topic(broker.bootstrap, topic)
-    config = {"errors.deadletterqueue.group.enable": "true", "min.insync.replicas": "2"}
+    config = {"errors.deadletterqueue.group.enable": "true"}
     confluent.make_topic(broker.bootstrap, queue, config=config)
     configure_group(
         broker.bootstrap,
@@ -172,6 +172,8 @@ def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_ki
         errors_deadletterqueue_copy_record_enable="true",
     )
     write(broker.bootstrap, topic, [b"good-0", b"bad-1", b"good-2"])
+    admin = confluent.admin(broker.bootstrap)
+    admin.delete_topics([queue])[queue].result(30)
     member = {"bootstrap.servers": broker.bootstrap, "group.id": group}
     consumer = ShareConsumer(member | {"share.acknowledgement.mode": "explicit"})
     consumer.subscribe([topic])
@@ -191,8 +193,8 @@ def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_ki
     assert outcomes and not any(outcomes.values())
     broker.kill()
     broker.start()
-    assert confluent.latest(broker.bootstrap, queue) == 0
-    configure_topic(broker.bootstrap, queue, min_insync_replicas="1")
+    assert queue not in admin.list_topics(timeout=30).topics
+    confluent.make_topic(broker.bootstrap, queue, config=config)
 
     def is_queued() -> bool:
         assert not [message.value() for message in consumer.poll(0.5) if message.error() is None]

@@ -16,10 +16,11 @@ from minikafka.protocol.control import (
     StopReplicaRequest,
 )
 from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.replication.isr import IsrPhase
 from minikafka.server.apis.control import handle_leader_and_isr, handle_stop_replica
 from minikafka.testing.simulation.simulation import CLIENT
 from minikafka.types import ElectionType
-from tests.scenarios.support import LAG_TIME_MAX_MS, TOPIC, A, B, C, Cluster, D, play
+from tests.scenarios.support import TOPIC, A, B, C, Cluster, D, play
 
 STORE_DELAY_MS = 200
 
@@ -84,8 +85,8 @@ def test_r13_what_a_deposed_controller_has_sent_to_the_store_fails_when_it_arriv
 
 
 def test_r13_a_controller_elects_no_leader_that_has_left_the_isr_since_it_read_the_state() -> None:
-    """It is asked for the preferred leader, A, and stops after it has read that A is in sync. Then B, who
-    leads, removes A, and commits without it."""
+    """B, who leads, asks it to remove A. While that is on the way to the store it is asked for the preferred
+    leader, A, and reads that A is in sync."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.produce(5, at=A)
@@ -95,14 +96,16 @@ def test_r13_a_controller_elects_no_leader_that_has_left_the_isr_since_it_read_t
         await cluster.until_isr(A, B, C)
         cluster.part(A, B)
         await cluster.produce(1, at=B, acks=1)
-        await cluster.pause(LAG_TIME_MAX_MS)
         cluster.delay_to_store(D, STORE_DELAY_MS)
+        await cluster.until(
+            lambda: cluster.partition(B).replication.isr.phase is IsrPhase.PENDING_SHRINK, "B asks"
+        )
+        version = cluster.state_version
+        await cluster.pause(STORE_DELAY_MS * 9 // 2)  # the removal of A is being written soon
         asking = asyncio.create_task(_elect_preferred(cluster))
-        await cluster.pause(STORE_DELAY_MS // 2)  # D's question is under way
-        cluster.broker(D).pause()
-        await cluster.until_isr(B, C)
+        await cluster.until(lambda: cluster.state_version > version, "the state is written")
+        assert cluster.state.isr == (B, C) and not asking.done()
         await cluster.produce(5, at=B)
-        cluster.broker(D).resume()
         await asking
         assert cluster.state.leader == B
         cluster.join(A, B)

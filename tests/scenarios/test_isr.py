@@ -24,7 +24,7 @@ async def _an_expansion_is_proposed(cluster: Cluster, *, store_delay_ms: int = S
     await cluster.produce(5, at=A, acks=1)
     await cluster.until_isr(A, B)
     await cluster.until_logs("A: e0[0..9] HW 10\nB: e0[0..9] HW 10\nC: e0[0..4]")
-    cluster.delay_to_store(A, store_delay_ms)
+    cluster.delay_to_store(D, store_delay_ms)
     cluster.join(A, C)
     await cluster.until(lambda: C in cluster.partition(A).maximal_isr, "A proposes to let C in")
 
@@ -34,8 +34,8 @@ async def _the_expansion_is_written_and_its_answer_is_lost(cluster: Cluster) -> 
     await _an_expansion_is_proposed(cluster)
     cluster.cut(A, C)
     version = cluster.state_version
-    await cluster.pause(STORE_DELAY_MS * 7 // 2)  # A's questions are answered, the write is under way
-    cluster.cut_from_store(A)
+    await cluster.pause(STORE_DELAY_MS * 11 // 2)  # D's five questions are answered, the write is under way
+    cluster.cut(D, A)
     await cluster.until(lambda: cluster.state_version > version, "the ISR is written")
     assert set(cluster.state.isr) == {A, B, C}
     await cluster.produce(5, at=A, acks=1)
@@ -55,8 +55,8 @@ def test_r10_the_high_watermark_waits_for_a_member_whose_admission_is_not_known_
         cluster.heal(A, C)
         await cluster.until_logs("A: e0[0..14] HW 15")
         version = cluster.state_version
-        await cluster.pause(2_500)  # the store's client has given the connection up
-        cluster.heal_from_store(A)
+        await cluster.pause(2_500)
+        cluster.heal(D, A)
         await cluster.until_isr(A, B, C)
         assert cluster.state_version == version  # it was not written again
 
@@ -94,7 +94,7 @@ def test_r11_a_broker_that_came_back_empty_is_not_let_in_for_what_it_had_before(
         assert (cluster.state.isr, cluster.state_version) == ((A, B), version)
         cluster.broker(D).resume()
         await starting
-        cluster.delay_to_store(A, 1)
+        cluster.delay_to_store(D, 1)
         cluster.join(A, C)
         await cluster.until_isr(A, B, C)
         cluster.expect_same_logs(A, B, C)
@@ -103,12 +103,12 @@ def test_r11_a_broker_that_came_back_empty_is_not_let_in_for_what_it_had_before(
 
 
 def test_r11_nor_when_it_died_while_the_change_was_under_way_to_the_store() -> None:
-    """KIP-903: A has seen that C is the broker that fetched; before the change is written it is not any more.
+    """KIP-903: D has seen that C is the broker that fetched; before the change is written it is not any more.
     Then the controller dies too: the next one would find C registered, and in an ISR that is younger."""
 
     async def story(cluster: Cluster) -> None:
         await _an_expansion_is_proposed(cluster, store_delay_ms=500)
-        await cluster.pause(1_750)  # A's three questions are answered, the write is under way
+        await cluster.pause(2_750)  # D's five questions are answered, the write is under way
         starting = await _c_comes_back_empty(cluster)
         await cluster.until(lambda: C not in cluster.partition(A).maximal_isr, "the change is declined")
         cluster.kill(D)

@@ -87,7 +87,7 @@ def test_a_bad_name_is_answered_by_every_api(caplog: pytest.LogCaptureFixture) -
             asked += 1
         assert asked > 800
         made = set(broker.disk.mount().list("/data")) - before
-        assert made <= {"__consumer_offsets-0", "__transaction_state-0"}, made
+        assert made <= {"__consumer_offsets-0", "__transaction_state-0", "minikafka-events.jsonl"}, made
 
     Simulation(1).run(scenario)
     assert "Traceback" not in caplog.text

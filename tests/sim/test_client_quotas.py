@@ -240,7 +240,7 @@ def test_greedy_consumers_get_their_quota_within_five_percent(batches: int, clie
 
     async def story(sim: Simulation, broker: SimulatedBroker) -> None:
         producer = await Client.of(broker, "p")
-        for _ in range(3600 // clients + 100):
+        for _ in range(3600 // clients + 400):
             await producer.produce()
         await set_quota(broker, {"user": None}, consumer_byte_rate=BOUND)
         consumers = [await Client.of(broker, f"c{number}") for number in range(clients)]

@@ -226,7 +226,10 @@ def by_confluent(trial: Trial) -> str:
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
-    producer.produce(trial.cell.topic, trial.value.encode(), partition=0, on_delivery=answered)
+    try:
+        producer.produce(trial.cell.topic, trial.value.encode(), partition=0, on_delivery=answered)
+    except KafkaException as refused:  # it has had the topic's metadata by then
+        errors.append(refused.args[0])
     deadline = time.monotonic() + WAIT_S
     while not offsets:
         producer.flush(0.1)

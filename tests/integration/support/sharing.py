@@ -19,20 +19,11 @@ POLL_S = 0.5
 
 def configure_group(bootstrap: str, group: str, **config: str) -> None:
     """Properties with underscores for dots."""
-    _configure(bootstrap, ResourceType.GROUP, group, config)
-
-
-def configure_topic(bootstrap: str, topic: str, **config: str) -> None:
-    """Properties with underscores for dots."""
-    _configure(bootstrap, ResourceType.TOPIC, topic, config)
-
-
-def _configure(bootstrap: str, kind: ResourceType, name: str, config: Mapping[str, str]) -> None:
     entries = [
         ConfigEntry(each.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for each, value in config.items()
     ]
-    resource = ConfigResource(kind, name, incremental_configs=entries)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
     client = confluent.admin(bootstrap)  # its futures need it alive
     client.incremental_alter_configs([resource])[resource].result()
 

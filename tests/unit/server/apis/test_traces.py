@@ -86,9 +86,10 @@ async def test_many_traces_come_in_several_answers(admin_broker: Any) -> None:
     following: int | None = 0
     answers = 0
     while following is not None:
-        (config,) = (await ask(admin_broker, "traces", "session=mine", f"from={following}")).configs
-        assert len(config.value.encode()) <= 0x7FFF
-        found = json.loads(config.value)
+        configs = (await ask(admin_broker, "traces", "session=mine", f"from={following}")).configs
+        text = "".join(config.value for config in configs)
+        assert len(text.encode()) <= 0x7FFF
+        found = json.loads(text)
         offsets += [each["first_offset"] for each in found["traces"]]
         following = found["next"]
         answers += 1

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 
 from minikafka.config.broker import broker_config
+from minikafka.metrics.refusals import Refusals
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import TIMED_ONE_IN
 from minikafka.network.connection import Connection
@@ -54,6 +55,7 @@ class World:
             scheduler=WorkScheduler(self.replicas.clock),
             fast_paths=(fast_paths := FastPaths()),
             authorizer=None,
+            produce_refusals=Refusals(),
         )
         self.quotas.follow(fast_paths.drop)
         self.replicas.metadata.follow_topics(fast_paths.drop)

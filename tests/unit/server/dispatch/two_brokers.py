@@ -21,6 +21,7 @@ from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, Quotas, QuotaType
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, PeerProtocolError
+from minikafka.metrics.refusals import Refusals
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control import UpdateMetadataRequest
@@ -119,6 +120,7 @@ class OneBroker:
             features=(features := FinalizedFeatures()),
             feature_store=FinalizedFeatureStore(cast(Any, None), features, node_id=cast(Any, 1)),
             authorizer=FakeAuthorizer(),
+            produce_refusals=Refusals(),
             configs=SimpleNamespace(
                 subscribe_topics=self._config_followers.append,
                 subscribe_broker=self._broker_config_followers.append,
