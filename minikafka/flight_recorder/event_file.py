@@ -10,7 +10,7 @@ A file is lines of JSON in UTF-8. The first is the header:
 
 each other one is a ``RecordedEvent``, in the order of ``sequence``. A line counts when its end is written:
 what a crash has left behind the last end is dropped by the next start, and by every reader. A line that
-cannot be read is skipped. A file of another version is left unread, and written by nobody: the next start
+cannot be read is skipped. A file of another version is left unread and unwritten: the next start
 moves it out of the way.
 
 Lines are written to the page cache, whole, and not forced to the disk: they survive the end of the process,

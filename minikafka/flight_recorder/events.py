@@ -15,7 +15,7 @@ from typing import ClassVar, Final, TypeAlias
 import msgspec
 
 TEXT_MAX: Final = 200
-"""Characters of a string that somebody else chose: a client id, a group's name, a reason."""
+"""Characters of a string that a client chose: a client id, a group's name, a reason."""
 
 
 def cut(text: str) -> str:

@@ -2,7 +2,7 @@
 
 An event is encoded once, when it is recorded: the same bytes are a line of the file. When there is no more
 room the oldest leave. Of kinds that clients can cause at will only ``BY_CLIENTS_MAX`` are kept of a second;
-the next one that is kept says how many were not. So nobody can push out what the broker has decided but by
+the next one that is kept says how many were not. So no client can push out what the broker has decided but by
 the time that it takes.
 
 Invariants: ``size_bytes`` is at most ``bytes_max``; sequence numbers rise.

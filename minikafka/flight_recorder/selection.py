@@ -1,4 +1,4 @@
-"""Which events somebody wants, and how they are shown."""
+"""Which events are wanted, and how they are shown."""
 
 from __future__ import annotations
 

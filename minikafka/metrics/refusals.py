@@ -1,6 +1,6 @@
 """What a broker has refused lately, and why: produces, logins, operations that no ACL allows.
 
-Clients log what they are told, if at all, and whoever is asked for help sees the broker. Kafka has it in its
+Clients log what they are told, if at all, and who is asked for help sees the broker. Kafka has it in its
 logs. Equal refusals are one entry with a count. Bounded: so many entries, those that did not come again for
 the longest time go first, and no text is longer than it has to be, because clients make most of them.
 """

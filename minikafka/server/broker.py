@@ -340,7 +340,7 @@ class Broker:
     async def _start_recorder(
         self, config: BrokerConfig, log_manager: LogManager, log_io: LogIo, supervisor: Supervisor
     ) -> EventRecorder:
-        """The log directory is locked, so that nobody else writes its files."""
+        """The log directory is locked, so that no other process writes its files."""
         recorder = EventRecorder(config, clock=self._clock, files=self._files, log_io=log_io)
         await recorder.load()
         self._recorder = recorder

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROG = "minikafka tour"
 OK, FAILURE, INTERRUPTED = 0, 1, 130
-UNTOLD = (MinikafkaError, TimeoutError, AssertionError)
+STORY_ERRORS = (MinikafkaError, TimeoutError, AssertionError)
 """What a story raises when it did not come about."""
 ALL = "all"
 SPEED_MAX = 1_000.0
@@ -128,7 +128,7 @@ def _tell(entries: Sequence[Entry], arguments: argparse.Namespace) -> int:
 
         try:
             tell(entry, teller.show)
-        except UNTOLD as error:
+        except STORY_ERRORS as error:
             return _failed(entry, error)
         teller.end(entry)
     return OK
@@ -144,7 +144,7 @@ def _write_page(entries: Sequence[Entry], arguments: argparse.Namespace) -> int:
         steps = told[entry] = []
         try:
             tell(entry, steps.append)
-        except UNTOLD as error:
+        except STORY_ERRORS as error:
             return _failed(entry, error)
     try:
         write_text(arguments.html, page(told, speed=1.0 if arguments.speed is None else arguments.speed))
@@ -181,7 +181,7 @@ class Teller:
         self._out.print(Text.assemble((f" {entry.name} ", "bold reverse"), f" {entry.summary}\n"))
 
     def show(self, step: Step) -> None:
-        """Print a step, when the one before has been read. Raises KeyboardInterrupt: nobody wants more."""
+        """Print a step, when the one before has been read. Raises KeyboardInterrupt: it is enough."""
         from minikafka.cli.tour.text import render
 
         self._pause()

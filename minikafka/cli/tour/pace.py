@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 WORDS_PER_SECOND: Final = 4.0
-"""Of somebody who reads. The picture is looked at before and after."""
+"""Of a reader. The picture is looked at before and after."""
 PICTURE_S: Final = 3.0
 
 

@@ -2,7 +2,7 @@
 
 A story is a module of ``stories`` with ``SETUP`` and ``tell(stage)``. It runs in a simulation of its own,
 under the invariant checker. ``Stage.show`` takes a picture and hands it over at once; virtual time stands
-still while somebody looks at it.
+still while it is looked at.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _picture(picture: Picture, timed: bool) -> Iterator[Text]:
 
 def describe_cluster(picture: Picture, *, timed: bool = True) -> str:
     """When it is, who is the controller, who does not run."""
-    controller = "nobody" if picture.controller is None else f"broker {picture.controller}"
+    controller = "none" if picture.controller is None else f"broker {picture.controller}"
     parts = [
         *([f"at {picture.at_ms / 1000:,.3f} s"] if timed else []),
         f"controller {controller} (epoch {picture.controller_epoch})",
@@ -77,7 +77,7 @@ def describe_waiting(waiting: Waiting, *, timed: bool = True) -> str:
 def describe_partition(partition: PartitionPicture) -> str:
     """What the store says."""
     state, assignment = partition.state, partition.assignment
-    leader = "nobody leads" if state.leader < 0 else f"broker {state.leader} leads"
+    leader = "no leader" if state.leader < 0 else f"broker {state.leader} leads"
     parts = [
         f"{partition.name}: {leader} in epoch {state.leader_epoch}",
         f"ISR {numbers(state.isr)}",
@@ -107,7 +107,7 @@ def describe_progress(partition: PartitionPicture) -> list[str]:
 
 def numbers(brokers: Sequence[int]) -> str:
     """``1 2 3``."""
-    return " ".join(map(str, brokers)) or "nobody"
+    return " ".join(map(str, brokers)) or "none"
 
 
 def describe_replica(replica: Replica, leader: int | None = None) -> str:

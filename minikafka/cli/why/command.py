@@ -42,7 +42,7 @@ from minikafka.types import TopicPartition
 PROG = "minikafka why"
 SAMPLE_MS = 2_000
 """How long rates are measured unless it is said: consumers commit every 5 s by default, so a longer look sees
-more, and nobody likes to wait."""
+more, and waiting is tedious."""
 PATIENCE_MS = 5_000
 """For each answer: what is asked about is often what does not answer."""
 

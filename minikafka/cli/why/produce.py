@@ -32,7 +32,7 @@ PARTITIONS_MAX: Final = 50
 NO_MORE_THAN_A_NAME: Final[Mapping[str, str]] = {
     "NOT_LEADER_OR_FOLLOWER": "the client went to a broker that does not lead it (any more); it asks again",
     "UNKNOWN_TOPIC_OR_PARTITION": "the broker has no such partition",
-    "OUT_OF_ORDER_SEQUENCE_NUMBER": "a batch before it is missing; the producer has to begin anew",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": "a batch before it is missing; the producer has to start over",
     "INVALID_PRODUCER_EPOCH": "another producer with the same transactional.id has fenced it",
     "TOPIC_AUTHORIZATION_FAILED": "no ACL allows its user to write: minikafka why client says which",
 }

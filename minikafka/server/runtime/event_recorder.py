@@ -50,7 +50,7 @@ class EventRecorder:
             self._has_new.set()
 
     async def load(self) -> None:
-        """Bring back what earlier processes of this broker have recorded. Nobody else writes the files: the
+        """Bring back what earlier processes of this broker have recorded. No one else writes the files: the
         log directory is locked."""
         if not self._is_on:
             return

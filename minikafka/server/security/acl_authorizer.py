@@ -507,7 +507,7 @@ class AclAuthorizer:
             self._counts.denied += 1
             if logs_denied and audit_logger.isEnabledFor(logging.INFO):
                 audit_logger.info("%s", audit_line(asker, operation, resource_type, name, decision))
-            if logs_denied:  # else nobody asked for it: topics are left out of a list
+            if logs_denied:  # else it was not asked for: topics are left out of a list
                 self._counts.refusals.note(
                     RefusedKind.AUTHORIZATION,
                     f"{operation.name} {camel_case(resource_type)}:{name}",

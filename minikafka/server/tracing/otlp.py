@@ -1,6 +1,6 @@
 """Spans to a collector, Jaeger or Tempo: OTLP over HTTP, in batches, off the hot path.
 
-Whoever makes a span puts it into a queue and goes on. One task takes what is there, at most ``BATCH_SPANS``
+What makes a span puts it into a queue and goes on. One task takes what is there, at most ``BATCH_SPANS``
 at a time, and has OpenTelemetry's own exporter send it from a thread. While the collector is away or slow the
 queue fills; what does not fit is dropped and counted, and so is a batch that the collector has not taken
 after ``TIMEOUT_S``, with the exporter's own attempts.
@@ -114,7 +114,7 @@ class OtlpExporter:
             made = [_readable(span, self._resource) for span in batch]
             return self._exporter.export(made) is SpanExportResult.SUCCESS
         except Exception as error:  # noqa: BLE001 - of a library; what it cannot send is dropped
-            logger.debug("spans could not be exported: %r", error)
+            logger.warning("spans could not be exported: %r", error)
             return False
 
 

@@ -10,7 +10,7 @@ wait in purgatory       the leader: parked to woken             produce T
 replicate T-P to N      the leader: in an answer to the         produce T
                         follower, until it fetches behind it
 append T-P              a follower                              produce T
-fetch T                 whoever serves a consumer               produce T
+fetch T                 who serves a consumer                   produce T
 ======================  ======================================  ======================================
 
 Names of attributes are those of the semantic conventions for messaging where there is one.

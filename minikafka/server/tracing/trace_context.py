@@ -2,7 +2,7 @@
 
 An application that traces puts ``traceparent`` (https://www.w3.org/TR/trace-context/) into the headers of its
 records. Where the first records of a batch have none, the trace id is made from the place of the batch. So
-are the ids of spans: the leader, its followers and whoever serves a consumer give the same batch the same
+are the ids of spans: the leader, its followers and who serves a consumer give the same batch the same
 ids, and tell each other nothing.
 """
 
@@ -42,7 +42,7 @@ class TraceContext(NamedTuple):
 
 
 def parse_traceparent(text: str) -> TraceContext | None:
-    """None where ``text`` is none, and a trace has to begin anew (section 3.2 of the recommendation)."""
+    """None where ``text`` is none, and a trace starts over (section 3.2 of the recommendation)."""
     match = _TRACEPARENT.fullmatch(text)
     if match is None:
         return None

@@ -176,7 +176,7 @@ class Tracer:
     # Sessions
 
     def start(self, name: str, options: SessionOptions) -> None:
-        """Begin a session, or begin it anew.
+        """Begin a session, or restart it.
 
         Raises:
             KafkaError: INVALID_REQUEST for a name that is empty, too long or the broker's own;

@@ -25,7 +25,7 @@ async def tell(stage: Stage) -> None:
     stage.check(not refused, "the reassignment was accepted")
     await _broker_5_has(stage, 3)
     stage.show(
-        "Somebody asked for the replicas 5 2 3: broker 5 is being added, broker 1 is to go",
+        "An operator asks for the replicas 5 2 3: broker 5 is being added, broker 1 is to go",
         """First the controller writes the plan into the topic's node: all replicas, which are being
         added, which are to be removed (KIP-455). Only then it tells the brokers. Broker 5 has made a log
         and copies; as long as it is not in the ISR, nothing waits for it.""",
@@ -34,7 +34,7 @@ async def tell(stage: Stage) -> None:
     await _broker_5_has(stage, 5)
     stage.show(
         "The controller is killed; the store still names it",
-        """Its session with the store lasts for a while: until it ends, nobody takes over. Copying does
+        """Its session with the store lasts for a while: until it ends, no broker takes over. Copying does
         not need a controller: it is between broker 5 and the leader.""",
     )
     await _broker_5_has(stage, RECORDS)

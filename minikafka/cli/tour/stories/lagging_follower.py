@@ -26,7 +26,7 @@ async def tell(stage: Stage) -> None:
     stage.show(
         "Broker 3 is cut off from the leader: HW stands",
         """Two more records were written with acks=1. Broker 2 has them, broker 3 gets nothing through. It
-        is still in the ISR, so HW waits for it. Nobody has done anything wrong yet: lag is measured as a
+        is still in the ISR, so HW waits for it. Nothing is wrong yet: lag is measured as a
         time, not as a number of records (KIP-16).""",
         facts=[f"the producer (acks=1) was told: offset {told}, and did not wait for anybody"],
     )

@@ -60,7 +60,7 @@ async def tell(stage: Stage) -> None:
     stage.show(
         "The preferred election: broker 1 leads in a new epoch",
         """One conditional write of the controller to the partition's state; then it tells the brokers. No
-        record moved, none was lost: everybody in the ISR has all that is committed. Here somebody asked
+        record moved, none was lost: everybody in the ISR has all that is committed. Here an operator asked
         for it (minikafka elect-leaders); the controller does the same by itself every
         leader.imbalance.check.interval.seconds (300) where a broker leads too few of those it should
         (auto.leader.rebalance.enable, switched off in this story).""",

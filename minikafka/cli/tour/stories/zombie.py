@@ -46,7 +46,7 @@ async def _second_takes_over(stage: Stage, first: Instance) -> None:
     await stage.until(lambda: _stable(stage) == 2, "the open transaction was aborted")
     stage.show(
         "The instance stalls, and a second one starts with the same transactional id",
-        """A long garbage collection, a sleeping laptop: nobody can tell that from death. The second
+        """A long garbage collection, a sleeping laptop: no broker can tell that from death. The second
         instance asks for the producer id (InitProducerId). The coordinator raises the epoch, which fences
         the first one, and aborts the transaction that it finds open: an ABORT marker is in the log, and
         the LSO moves on. Consumers with read_committed skip the payment before it.""",

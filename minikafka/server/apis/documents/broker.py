@@ -1,7 +1,7 @@
 """``broker``: how this broker started and how it is now: its event loop, garbage, disks and requests.
 
 The event loop is measured for ``PROBES`` × ``PROBE_MS`` while the answer is awaited; that needs no HTTP port,
-and costs nothing when nobody asks.
+and costs nothing when it is not asked for.
 """
 
 from __future__ import annotations

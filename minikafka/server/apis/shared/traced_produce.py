@@ -134,7 +134,7 @@ class TracedProduce:
             self._tracer.note(trace, "answered")
 
     def left(self) -> None:
-        """All earlier answers of the connection have left: nobody's step."""
+        """All earlier answers of the connection have left: no step."""
 
     def sent(self) -> None:
         """The transport has it."""

@@ -1,4 +1,4 @@
-"""Steps of stories that nobody has told."""
+"""Steps of stories that are not in the tour."""
 
 from __future__ import annotations
 

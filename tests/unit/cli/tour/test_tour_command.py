@@ -129,7 +129,7 @@ def test_it_pauses_as_long_as_one_reads_divided_by_the_speed(monkeypatch: pytest
     assert pauses == [(PICTURE_S + 3 / WORDS_PER_SECOND) / 2] * 2, "three words, and a picture"
     pauses.clear()
     assert command.main(["acks-all"]) == 0
-    assert pauses == [], "output is no terminal: nobody reads as it comes"
+    assert pauses == [], "output is no terminal: it is not read as it comes"
 
 
 def test_it_waits_for_enter_and_ends_with_the_input(

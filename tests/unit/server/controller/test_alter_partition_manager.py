@@ -85,7 +85,7 @@ class Client:
 
 
 class World:
-    """A leader; whoever is the controller; and the store, as far as the leader looks into it."""
+    """A leader; the controller of the moment; and the store, as far as the leader looks into it."""
 
     def __init__(self) -> None:
         self.metadata = MetadataCache()

@@ -436,7 +436,7 @@ async def test_a_group_without_a_record_to_begin_with_waits_no_longer_than_its_m
         assert await member.gets(max_wait_ms=0) == []
         await until(broker.broker, lambda: len(manager) == 1, "it is being loaded")
         assert await member.acknowledge(epoch=-1) is ErrorCode.NONE
-        await until(broker.broker, lambda: len(manager) == 0, "nobody waits for a record")
+        await until(broker.broker, lambda: len(manager) == 0, "no fetch waits for a record")
         member.epoch = 0
         assert await member.gets(max_wait_ms=0) == []
         await broker.set_group(**{"auto.offset.reset": "earliest"})

@@ -116,7 +116,7 @@ async def test_a_collector_that_is_away_is_told_of_once_and_again_when_it_is_bac
 
 
 async def test_the_loop_goes_on_while_nobody_listens(quick: None) -> None:
-    """With the library's own exporter: a port that nobody listens on."""
+    """With the library's own exporter: a port without a listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1/traces"

@@ -212,7 +212,7 @@ def test_clients_have_so_many_sessions_and_the_configuration_one_of_its_own(at: 
     at.tracer.follow_one_in(1)
     for each in range(tracing.SESSIONS_MAX):
         at.tracer.start(f"s{each}", ALL)
-    at.tracer.start("s0", ALL)  # anew
+    at.tracer.start("s0", ALL)  # again
     with pytest.raises(KafkaError) as refused:
         at.tracer.start("one-more", ALL)
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
