@@ -10,13 +10,16 @@ fits into the last hundred lines of a log, which may be all that is kept of it.
 from __future__ import annotations
 
 import sys
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-REASON_LINES = 70
+REASON_LINES = 60
 """For the tracebacks of all failed tests, and the ends of logs of parts that failed without a failed test."""
 FEWEST_LINES = 7
+NAMED = 10
+"""Of those that failed, too, in a line each."""
 LINE_LENGTH = 220
 
 
@@ -71,15 +74,20 @@ def failure_of(case: ElementTree.Element, found: ElementTree.Element) -> Failure
 
 
 def print_summary(parts: list[Part]) -> None:
-    failures = [failure for part in parts for failure in part.failures]
+    # The first of each part, then the second of each: one broken part does not hide the others.
+    rounds = zip_longest(*(part.failures for part in parts))
+    failures = [failure for each in rounds for failure in each if failure is not None]
     explained = failures[: REASON_LINES // FEWEST_LINES]
     for failure in explained:
         print(f"== failed: {failure.what}"[:LINE_LENGTH])
         lines = [line for line in failure.lines if line.strip()]
         for line in lines[-(REASON_LINES // len(explained) - 1) :]:
             print(line[:LINE_LENGTH])
-    if more := failures[len(explained) :]:
-        print(f"== and {len(more)} more failed, {more[0].what} the first of them"[:LINE_LENGTH])
+    more = failures[len(explained) :]
+    for failure in more[:NAMED]:
+        print(f"== failed: {failure.what}"[:LINE_LENGTH])
+    if len(more) > NAMED:
+        print(f"== and {len(more) - NAMED} more")
     for part in parts:
         state = part.status if part.status == "not ended" else f"exit status {part.status}"
         print(f"== {part.name:24} {part.wall_s:6.0f} s, {part.cpu_s:6.0f} s of CPU, {state}")

@@ -29,7 +29,6 @@ def victim(cluster: ProcessCluster, role: str) -> int:
     return next(each for each in cluster.brokers if each not in (leader, controller))
 
 
-@pytest.mark.timeout(400)
 def test_sigkill_of_leader_follower_and_controller(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:

@@ -20,7 +20,7 @@ from tests.integration.support.mixed_cluster import (
     until,
 )
 
-pytestmark = [pytest.mark.java, pytest.mark.minikafka_only, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
 
 KINDS: dict[int, Kind] = {1: "kafka", 2: "ours", 3: "kafka", 4: "ours"}
 OTHER: dict[Kind, Kind] = {"kafka": "ours", "ours": "kafka"}

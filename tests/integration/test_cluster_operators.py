@@ -41,7 +41,6 @@ def minikafka(cluster: ProcessCluster, *arguments: str, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.timeout(200)
 def test_a_plan_is_executed_under_load_with_a_throttle_that_is_gone_afterwards(
     start_cluster: StartCluster, tmp_path: Path, clients: dict[str, Client]
 ) -> None:
@@ -71,7 +70,6 @@ def test_a_plan_is_executed_under_load_with_a_throttle_that_is_gone_afterwards(
     load.check(cluster.bootstrap, clients["aiokafka"])
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("engine", ["zookeeper"], indirect=True)  # which `describe` does not see
 def test_describe_says_who_is_out_of_sync_and_since_when(start_cluster: StartCluster) -> None:
     # The session must outlast the looks at the cluster, each a process of its own: a leader that is told of a
@@ -104,7 +102,6 @@ def test_describe_says_who_is_out_of_sync_and_since_when(start_cluster: StartClu
     assert "records behind" in replica["why"]
 
 
-@pytest.mark.timeout(200)
 def test_any_live_replica_leads_when_that_is_asked_for(start_cluster: StartCluster) -> None:
     cluster = start_cluster()
     make_topic(cluster, 1, 2, **{"min.insync.replicas": "1"})
@@ -130,7 +127,6 @@ def test_any_live_replica_leads_when_that_is_asked_for(start_cluster: StartClust
     assert "ELECTION_NOT_NEEDED" in str(again[at])
 
 
-@pytest.mark.timeout(200)
 def test_the_controller_gives_leadership_back_without_being_asked(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:

@@ -63,7 +63,6 @@ def check_logs(cluster: ProcessCluster, holders: set[int]) -> None:
         )
 
 
-@pytest.mark.timeout(200)
 def test_a_partition_moves_around_a_cluster_under_load(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:
@@ -77,7 +76,6 @@ def test_a_partition_moves_around_a_cluster_under_load(
     check_logs(cluster, {1, 2})
 
 
-@pytest.mark.timeout(200)
 def test_a_move_to_a_broker_that_does_not_answer_is_cancelled(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:
@@ -105,7 +103,6 @@ def test_a_move_to_a_broker_that_does_not_answer_is_cancelled(
     check_logs(cluster, {one, two})
 
 
-@pytest.mark.timeout(200)
 def test_what_the_admin_node_asks_for_is_done_and_leaves_it(start_cluster: StartCluster) -> None:
     cluster = start_cluster()
     make_topic(cluster, 1, 2)
@@ -119,7 +116,6 @@ def test_what_the_admin_node_asks_for_is_done_and_leaves_it(start_cluster: Start
     confluent.wait_until(lambda: cluster.leader(TOPIC) == 3, "the preferred replica leads")
 
 
-@pytest.mark.timeout(200)
 def test_the_preferred_leader_is_elected_when_it_is_asked_for(start_cluster: StartCluster) -> None:
     cluster = start_cluster(properties=BY_HAND)
     make_topic(cluster, 2, 1, 3)
@@ -138,7 +134,6 @@ def test_the_preferred_leader_is_elected_when_it_is_asked_for(start_cluster: Sta
 
 
 @pytest.mark.java
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # which the tools do not see
 def test_kafkas_own_tools_move_partitions_and_elect_leaders(
     start_cluster: StartCluster, java_class_path: str, tmp_path: Path, clients: dict[str, Client]

@@ -154,7 +154,6 @@ class Chaos:
         self.read_until(lambda: len(self.reader) >= self.written, "all is copied")
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_read_process_write_while_leaders_and_coordinators_are_killed(start_cluster: StartCluster) -> None:
     cluster = start_cluster(properties=PROPERTIES)

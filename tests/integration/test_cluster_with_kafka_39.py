@@ -201,7 +201,6 @@ def wait_for_all_in_sync(cluster: MixedCluster) -> None:
         wait_for(partial(cluster.is_in_sync, node_id), f"broker {node_id} knows all replicas in sync")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("first", "killed"), [(1, (OURS, 1)), (OURS, (OURS, 3))], ids=["Kafka leads", "ours leads"]
 )
@@ -328,7 +327,6 @@ def read_on(bootstrap: str, start: int, count: int = 100) -> int:
     return start + count
 
 
-@pytest.mark.timeout(600)
 def test_each_broker_is_replaced_under_load_and_back(tmp_path: Path, clients: dict[str, Client]) -> None:
     """Three of Apache Kafka become three of ours, and Apache Kafka's again, on the same data."""
     with mixed_cluster(tmp_path, first=1, session_timeout_ms=PATIENT_MS) as cluster:

@@ -15,7 +15,6 @@ ROUNDS = 2
 TOPIC = "zombie"
 
 
-@pytest.mark.timeout(200)
 def test_a_leader_stopped_past_its_session(start_cluster: StartCluster, clients: dict[str, Client]) -> None:
     """What it acknowledges at acks=all after it was deposed is in its successor's log, or it does not
     acknowledge it."""

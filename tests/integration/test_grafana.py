@@ -308,7 +308,6 @@ EXPORTER_QUERIES = {
 where that is known: with three brokers each series must be there once, or sums are wrong."""
 
 
-@pytest.mark.timeout(400)
 def test_dashboards_for_kafka_exporter_work(
     watched: tuple[ProcessCluster, PrometheusServer], tmp_path: Path
 ) -> None:
@@ -339,7 +338,6 @@ def test_dashboards_for_kafka_exporter_work(
             print(answers())
 
 
-@pytest.mark.timeout(400)
 def test_every_query_of_every_dashboard_finds_something(
     watched: tuple[ProcessCluster, PrometheusServer], tmp_path: Path
 ) -> None:
@@ -368,7 +366,6 @@ def test_every_query_of_every_dashboard_finds_something(
 
 
 @pytest.mark.leaves_damage("a leader's batch, at which a follower gives up")
-@pytest.mark.timeout(600)
 def test_every_alert_fires_on_its_fault(
     watched: tuple[ProcessCluster, PrometheusServer], tmp_path: Path
 ) -> None:

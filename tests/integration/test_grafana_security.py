@@ -131,7 +131,6 @@ def guessers(broker: BrokerProcess) -> Iterator[None]:
             thread.join()
 
 
-@pytest.mark.timeout(300)
 def test_queries_find_something_and_guessing_fires_the_alerts(
     broker: BrokerProcess, prometheus: PrometheusServer
 ) -> None:

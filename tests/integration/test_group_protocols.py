@@ -64,7 +64,6 @@ def wait_until_received(members: list[Member], values: list[bytes]) -> None:
     wait_until(is_there, f"{len(values)} records reach {members}", deadline_s=DEADLINE_S)
 
 
-@pytest.mark.timeout(180)
 @CLASSIC
 def test_a_group_is_upgraded_and_downgraded_while_its_members_read(
     broker: BrokerProcess, kind: str, topic: str
@@ -83,7 +82,6 @@ def test_a_group_is_upgraded_and_downgraded_while_its_members_read(
     old.leave()
 
 
-@pytest.mark.timeout(180)
 def test_a_group_moves_to_the_new_protocol_member_by_member(broker: BrokerProcess, topic: str) -> None:
     """As an operator does it: one is stopped, and started again with the new protocol."""
     bootstrap = broker.bootstrap
@@ -103,7 +101,6 @@ def test_a_group_moves_to_the_new_protocol_member_by_member(broker: BrokerProces
     assert set(values).isdisjoint(value for member in new for value in member.values), "those were read"
 
 
-@pytest.mark.timeout(180)
 def test_a_mixed_group_survives_a_killed_broker(start_broker: StartBroker, topic: str) -> None:
     broker = start_broker(properties=PROPERTIES)
     confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS)
@@ -118,7 +115,6 @@ def test_a_mixed_group_survives_a_killed_broker(start_broker: StartBroker, topic
         member.leave()
 
 
-@pytest.mark.timeout(180)
 def test_a_regular_expression_finds_topics_that_come_later(broker: BrokerProcess, topic: str) -> None:
     confluent.make_topic(broker.bootstrap, f"{topic}.1", partitions=PARTITIONS)
     member = NEW(broker.bootstrap, topic, f"^{topic}[.].*$")
@@ -128,7 +124,6 @@ def test_a_regular_expression_finds_topics_that_come_later(broker: BrokerProcess
     member.leave()
 
 
-@pytest.mark.timeout(180)
 def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
     broker: BrokerProcess, topic: str
 ) -> None:
@@ -162,7 +157,6 @@ def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
         consumer.close()
 
 
-@pytest.mark.timeout(180)
 def test_named_topics_are_assigned_before_those_of_a_regular_expression(
     broker: BrokerProcess, topic: str
 ) -> None:

@@ -118,7 +118,6 @@ def test_commits_survive_a_killed_broker_and_members_come_back(
 
 
 @pytest.mark.minikafka_only
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(("kind", "engine"), ON_EITHER_STORE, indirect=["engine"])
 def test_the_coordinator_moves_and_the_group_goes_on(
     start_cluster: StartCluster, kind: str, topic: str

@@ -15,7 +15,6 @@ TRANSACTIONS = 60
 
 
 @pytest.mark.java
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("version", java.CLIENT_VERSIONS)
 def test_none_of_many_transactions_in_a_row_fails(start_cluster: StartCluster, version: str) -> None:

@@ -16,7 +16,6 @@ PARTITIONS = 3
 DEADLINE_S = 240.0
 
 
-@pytest.mark.timeout(600)
 def test_a_million_records_come_out_as_they_went_in(broker: BrokerProcess, topic: str) -> None:
     confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS, config={"segment.bytes": 8 << 20})
     failures: list[object] = []

@@ -19,7 +19,6 @@ from tests.support.zookeeper import skip_if_missing
 pytestmark = pytest.mark.minikafka_only
 
 
-@pytest.mark.timeout(180)
 def test_a_day_of_control_requests_is_that_of_kafka_but_for_what_has_a_reason(tmp_path: Path) -> None:
     """Topics made and deleted, partitions moved, a broker killed, started again and stopped (see there)."""
     skip_if_missing()

@@ -93,7 +93,6 @@ def run(
     )
 
 
-@pytest.mark.timeout(400)
 def test_every_tool_takes_the_same_file(secured: Secured, tmp_path: Path) -> None:
     config = client_properties(tmp_path, secured.authority)
 

@@ -135,7 +135,6 @@ def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, new
 
 @pytest.mark.minikafka_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.timeout(300)
 def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: StartCluster) -> None:
     topic = "orders"
     cluster = start_cluster(properties=PROPERTIES | {"share.coordinator.state.topic.num.partitions": 1})

@@ -277,7 +277,6 @@ def is_empty(bootstrap: str) -> bool:
 
 @pytest.mark.minikafka_only
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.timeout(300)
 def test_the_groups_coordinator_is_killed(start_instance: StartInstance, start_cluster: StartCluster) -> None:
     cluster = start_cluster(properties=PROPERTIES | {"offsets.topic.num.partitions": 1})
     for topic in (LINES, COUNTS):

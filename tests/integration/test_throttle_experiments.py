@@ -121,7 +121,6 @@ def two_clusters(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[lis
 
 
 @pytest.mark.timing
-@pytest.mark.timeout(300)
 def test_throttled_moves_take_as_long_as_was_said_beforehand(
     two_clusters: list[ProcessCluster], report_at_the_end: Report
 ) -> None:
@@ -147,7 +146,6 @@ def bytes_of_the_first_fetch(cluster: ProcessCluster) -> int:
     return written
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_at_one_byte_a_second_a_move_stands_still_and_nothing_else_does(
     start_cluster: StartCluster, clients: dict[str, Client], report_at_the_end: Report

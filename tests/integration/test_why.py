@@ -25,7 +25,7 @@ from minikafka.testing import ThreadedBroker, ThreadedCluster
 from tests.integration.support import confluent
 from tests.integration.support.wire import RawClient, batch
 
-pytestmark = [pytest.mark.minikafka_only, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.minikafka_only]
 
 LAG_TIME_MAX_MS = 1_500
 SESSION_TIMEOUT_MS = 1_000

@@ -400,7 +400,7 @@ def test_ctrl_c_ends_it_without_a_traceback(java: None, directory: Path, when: s
     else:
         wait_until(lambda: "java" in children_of(process.pid), "the JVM runs")
     os.killpg(process.pid, signal.SIGINT)
-    said += process.communicate(timeout=120)[0]
+    said += process.communicate(timeout=600)[0]
     assert "Traceback" not in said and "py4j" not in said.lower(), said
     assert process.returncode == 130
 

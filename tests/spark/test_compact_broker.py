@@ -238,7 +238,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "minikafka.cli.main", "compact", *arguments],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         env=os.environ | {"PYTHONWARNINGS": "ignore"},
     )
 
