@@ -405,11 +405,15 @@ class Partition:
         if not lagging:
             return None
         logger.info(
-            "%s lag behind in %s: high watermark %d, log end %d",
-            lagging,
+            "out of sync in %s, with high watermark %d and log end %d: %s",
             self.topic_partition,
             log.high_watermark,
             log.log_end_offset,
+            ", ".join(
+                f"broker {each.broker_id} "
+                + (f"(log end {each.log_end_offset})" if each.log_end_offset >= 0 else "(has not fetched)")
+                for each in lagging
+            ),
         )
         leaving = [follower.broker_id for follower in lagging]
         cause = "; ".join(follower.lag_text(log.log_end_offset, now_ms) for follower in lagging)
