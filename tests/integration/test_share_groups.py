@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer
+from confluent_kafka.admin import NewTopic
 
 from tests.chaos.programs import kgo
 from tests.integration.conftest import StartBroker, StartCluster
@@ -155,25 +156,35 @@ def test_leaders_and_share_coordinators_are_killed_under_load(start_cluster: Sta
         assert {each.value for each in group.deliveries} == values
 
 
-def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_killed_before(
-    broker: BrokerProcess,
+@pytest.mark.minikafka_only
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_leader_is_killed_before(
+    start_cluster: StartCluster,
 ) -> None:
-    """The queue is gone until the broker was killed: what was rejected is written after that."""
+    """The queue has too few replicas in sync until the leader was killed: what was rejected is written after
+    that, for the state says that it is still to be written."""
     topic, group, queue = "orders", "workers", "dlq.orders"
-    confluent.make_topic(broker.bootstrap, topic)
-    config = {"errors.deadletterqueue.group.enable": "true"}
-    confluent.make_topic(broker.bootstrap, queue, config=config)
+    cluster = start_cluster(properties=PROPERTIES)
+    admin = confluent.admin(cluster.bootstrap)
+    config = {"errors.deadletterqueue.group.enable": "true", "min.insync.replicas": "2"}
+    for made in (
+        NewTopic(topic, 1, replica_assignment=[[1]]),
+        NewTopic(queue, 1, replica_assignment=[[2, 3]], config=config),
+    ):
+        admin.create_topics([made])[made.topic].result(30)
     configure_group(
-        broker.bootstrap,
+        cluster.bootstrap,
         group,
         share_auto_offset_reset="earliest",
         errors_deadletterqueue_topic_name=queue,
         errors_deadletterqueue_copy_record_enable="true",
     )
-    write(broker.bootstrap, topic, [b"good-0", b"bad-1", b"good-2"])
-    admin = confluent.admin(broker.bootstrap)
-    admin.delete_topics([queue])[queue].result(30)
-    member = {"bootstrap.servers": broker.bootstrap, "group.id": group}
+    write(cluster.bootstrap, topic, [b"good-0", b"bad-1", b"good-2"])
+    cluster.brokers[3].kill()
+    confluent.wait_until(
+        lambda: cluster.isr(queue) == (2,), "the queue has one replica in sync", deadline_s=60
+    )
+    member = {"bootstrap.servers": cluster.bootstrap, "group.id": group}
     consumer = ShareConsumer(member | {"share.acknowledgement.mode": "explicit"})
     consumer.subscribe([topic])
     seen: set[bytes] = set()
@@ -190,18 +201,19 @@ def test_a_rejected_record_is_in_the_dead_letter_queue_although_the_broker_is_ki
     confluent.wait_until(has_seen_all, "the member has all three records")
     outcomes = consumer.commit_sync(30.0)
     assert outcomes and not any(outcomes.values())
-    broker.kill()
-    broker.start()
-    assert queue not in admin.list_topics(timeout=30).topics
-    confluent.make_topic(broker.bootstrap, queue, config=config)
+    cluster.brokers[1].kill()
+    cluster.brokers[3].start()
+    cluster.wait_until_all_in_sync(queue)
+    assert confluent.latest(cluster.bootstrap, queue) == 0, "nobody has written it yet"
+    cluster.brokers[1].start()
 
     def is_queued() -> bool:
         assert not [message.value() for message in consumer.poll(0.5) if message.error() is None]
-        return confluent.latest(broker.bootstrap, queue) > 0
+        return confluent.latest(cluster.bootstrap, queue) > 0
 
     confluent.wait_until(is_queued, "the rejected record is in the queue")
     consumer.close()
-    (letter,) = confluent.read(broker.bootstrap, queue, 1)
+    (letter,) = confluent.read(cluster.bootstrap, queue, 1)
     assert letter.value == b"bad-1"
     assert letter.headers == (
         ("__dlq.errors.topic", topic.encode()),
