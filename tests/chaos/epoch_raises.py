@@ -1,11 +1,11 @@
 """Duplicates that librdkafka makes when it raises its producer epoch after a legal answer.
 
-With up to five requests in flight, a leader may refuse the first for a passing reason (NOT_ENOUGH_REPLICAS) and
-then, when that has passed, look at a later one, whose sequence number is not the next in its log:
+With up to five requests in flight, a leader may refuse the first for a passing reason (NOT_ENOUGH_REPLICAS)
+and then, when that has passed, look at a later one, whose sequence number is not the next in its log:
 OUT_OF_ORDER_SEQUENCE_NUMBER. Java's client tries both again (``TransactionManager.canRetry``). librdkafka
-raises its epoch (``rd_kafka_handle_idempotent_Produce_error``, "skipped sequence numbers") and sends in the new
-one, from sequence 0 on, all that it has no answer for. What of that had been written, and whose answer was lost
-with the connection, is there twice (confluentinc/librdkafka#4953).
+raises its epoch (``rd_kafka_handle_idempotent_Produce_error``, "skipped sequence numbers") and sends in the
+new one, from sequence 0 on, all that it has no answer for. What of that had been written, and whose answer
+was lost with the connection, is there twice (confluentinc/librdkafka#4953).
 ``tests/integration/test_raised_epochs.py`` has it happen on Apache Kafka alone.
 
 ``known_duplicates`` finds those of a run. A duplicate is known only when all of this holds:
@@ -13,9 +13,9 @@ with the connection, is there twice (confluentinc/librdkafka#4953).
 - both copies have the same producer id, and the second a higher epoch;
 - what the client was told is the second copy's offset, so that it never got the first one's;
 - the client is an idempotent producer of librdkafka;
-- a broker of Apache Kafka says in its log that it refused a batch of that producer id, behind a gap; and what
-  it took for the last batch of the producer is that batch in the log, in the first copy's epoch: its state was
-  right.
+- a broker of Apache Kafka says in its log that it refused a batch of that producer id, behind a gap; and
+  what it took for the last batch of the producer is that batch in the log, in the first copy's epoch: its
+  state was right.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which duplicates are known to be librdkafka's doing, and that no others are.
 
-The story is one that happened. Producer 2000 wrote the values v0 and v1 (sequences 0 and 1) into records-2, and
-the answer for v1 never came, because its leader went. The next leader, broker 1, refused v1 for want of replicas
-when it came again, and v4 behind it with OUT_OF_ORDER_SEQUENCE_NUMBER. So v1 came once more, in epoch 1.
+The story is one that happened. Producer 2000 wrote the values v0 and v1 (sequences 0 and 1) into records-2,
+and the answer for v1 never came, because its leader went. The next leader, broker 1, refused v1 for want of
+replicas when it came again, and v4 behind it with OUT_OF_ORDER_SEQUENCE_NUMBER. So v1 came once more, in
+epoch 1.
 """
 
 from __future__ import annotations
