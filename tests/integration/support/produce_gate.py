@@ -1,7 +1,7 @@
 """A relay to a broker whose Produce requests wait until a test lets them pass.
 
-Everything else passes at once, but for what a connection's client sends behind a waiting request: the order of
-a connection stays.
+Everything else passes at once, but for what a client sends behind a waiting request: a connection's order
+stays.
 """
 
 from __future__ import annotations
