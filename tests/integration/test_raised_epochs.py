@@ -1,12 +1,11 @@
 """How librdkafka's idempotent producer comes to write a record twice, on Apache Kafka as on ours.
 
 The leader writes a record, and its answer is lost with the connection. When the record and two others come
-again, all on their way at once, the leader lacks replicas for the first two, and has them for the third, which
-it refuses for its sequence number. So Kafka does it: min.insync.replicas comes before the look at
-sequence numbers (``Partition.appendRecordsToLeader``), and a gap is refused
-(``ProducerAppendInfo.checkSequence``). librdkafka then raises its epoch, and sends what it has no answer for
-as new (confluentinc/librdkafka#4953). Chaos knows such duplicates by their traces
-(``tests.chaos.epoch_raises``).
+again, all on their way at once, the leader lacks replicas for the first two, and has them for the third: this
+it refuses for its sequence number. So Kafka does it: min.insync.replicas comes before the look at sequence
+numbers (``Partition.appendRecordsToLeader``), and a gap is refused (``ProducerAppendInfo.checkSequence``).
+librdkafka then raises its epoch, and sends what it has no answer for as new (confluentinc/librdkafka#4953).
+Chaos knows such duplicates by their traces (``tests.chaos.epoch_raises``).
 """
 
 from __future__ import annotations
