@@ -67,7 +67,7 @@ def main() -> int:
             failed += 1
         else:
             print(report, flush=True)
-            if not report.judged.is_valid:
+            if not report.is_valid:
                 failed += 1
                 print(f"  kept in {directory}", flush=True)
             elif not keep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +43,8 @@ class World:
     """Empty where nothing can be mounted."""
     clocks: dict[int, Clock]
     """Empty without libfaketime."""
-    is_mixed: bool
-    """Some of the brokers are Apache Kafka's."""
+    of_kafka: Collection[int]
+    """The brokers of Apache Kafka."""
 
     @property
     def bootstrap(self) -> str:
@@ -81,9 +81,7 @@ def running(directory: Path, store_kind: str, *, of_kafka: int = 0) -> Iterator[
         )
         brokers = cluster.brokers
         links.know(lambda: {each: brokers[each].pid for each in brokers if brokers[each].is_running()})
-        world = World(
-            cluster, links, store, disks, clocks(directory, ports.keys() - set(kafkas)), bool(kafkas)
-        )
+        world = World(cluster, links, store, disks, clocks(directory, ports.keys() - set(kafkas)), kafkas)
         for node_id, clock in world.clocks.items():
             brokers[node_id].command = clock.command
         try:

@@ -1,0 +1,251 @@
+"""Which duplicates are known to be librdkafka's doing, and that no others are.
+
+The story is one that happened. Producer 2000 wrote the values v0 and v1 (sequences 0 and 1) into records-2,
+and the answer for v1 never came, because its leader went. The next leader, broker 1, refused v1 for want of
+replicas when it came again, and v4 behind it with OUT_OF_ORDER_SEQUENCE_NUMBER. So v1 came once more, in
+epoch 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from minikafka.protocol.records.records import Record as LogRecord
+from minikafka.protocol.records.records import build_batch
+from minikafka.testing.history.operations import Kind, Operation, Outcome, Partition, Record, write_history
+from tests.chaos.epoch_raises import Refusal, known_duplicates, refusals_of
+from tests.chaos.run import judge
+
+TOPIC, NUMBER = "records", 2
+LIBRDKAFKA = "producer-2-confluent-idempotent"
+KAFKA = 1
+REFUSAL = (
+    "org.apache.kafka.common.errors.OutOfOrderSequenceException: Out of order sequence number for producer "
+    "{} at offset {} in partition {}: {} (incoming seq. number), {} (current end sequence number)\n"
+)
+
+
+class Written(NamedTuple):
+    """A batch, with an offset for each of its values."""
+
+    offset: int
+    values: tuple[str, ...]
+    producer_epoch: int
+    sequence: int
+    producer_id: int = 2000
+
+
+FIRST = (Written(10, ("v0",), 0, 0), Written(11, ("v1",), 0, 1))
+OTHERS = Written(12, ("w0", "w1"), 0, 0, producer_id=3000)
+AGAIN = Written(14, ("v1", "v2", "v3", "v4"), 1, 0)
+LOG = (*FIRST, OTHERS, AGAIN)
+REFUSED = REFUSAL.format(2000, 14, "records-2", 4, 1)
+
+
+class Run:
+    """The files that a run has left behind."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.values: dict[tuple[int, int], str] = {}
+        self.write_log(LOG)
+        self.broker_says(KAFKA, REFUSED)
+
+    def write_log(self, log: Iterable[Written], *, number: int = NUMBER, broker: int = KAFKA) -> None:
+        self.values = {at: value for at, value in self.values.items() if at[0] != number}
+        replica = self.directory / f"broker-{broker}" / f"{TOPIC}-{number}"
+        replica.mkdir(parents=True, exist_ok=True)
+        batches = b""
+        for each in log:
+            at = dict(enumerate(each.values, start=each.offset))
+            batches += build_batch(
+                [LogRecord(offset, 0, None, value.encode(), ()) for offset, value in at.items()],
+                base_offset=each.offset,
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                base_sequence=each.sequence,
+            )
+            self.values |= {(number, offset): value for offset, value in at.items()}
+        (replica / f"{0:020}.log").write_bytes(batches)
+
+    def broker_says(self, broker: int, text: str) -> None:
+        (self.directory / f"broker-{broker}.log").write_text(f"2026-11-27 ERROR something else\n{text}")
+
+    def operations(self, *, process: str = LIBRDKAFKA, told: int | None = 14) -> list[Operation]:
+        """What clients told: each value was sent once and acknowledged, v1 at the offset ``told``."""
+        last = {(number, value): offset for (number, offset), value in self.values.items()}
+        sends = [
+            Operation(
+                process=process,
+                kind=Kind.SEND,
+                invoked_ms=index,
+                completed_ms=1_000 + index,
+                outcome=Outcome.OK,
+                records=(Record(TOPIC, number, told if value == "v1" else offset, value),),
+            )
+            for index, ((number, value), offset) in enumerate(last.items())
+        ]
+        records = tuple(
+            Record(TOPIC, number, offset, value) for (number, offset), value in self.values.items()
+        )
+        read = Operation(
+            process="final",
+            kind=Kind.POLL,
+            invoked_ms=2_000,
+            completed_ms=2_001,
+            outcome=Outcome.OK,
+            records=records,
+        )
+        return [*sends, read]
+
+    def known(self, *, of_kafka: Iterable[int] = (KAFKA,), **told: object) -> list[tuple[str, int, int]]:
+        found = known_duplicates(self.operations(**told), self.directory, of_kafka=list(of_kafka))  # type: ignore[arg-type]
+        return [(each.value, each.first_offset, each.second_offset) for each in found]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_a_client_that_raised_its_epoch_after_a_refusal_is_known(run: Run) -> None:
+    assert run.known() == [("v1", 11, 14)]
+
+
+def test_a_refusal_for_one_partition_explains_a_duplicate_in_another(run: Run) -> None:
+    """The epoch is the producer's, and all that it has no answer for goes into the next one."""
+    run.write_log([Written(0, ("x0", "x1"), 0, 0), Written(2, ("x2",), 1, 0)], number=0)
+    run.broker_says(KAFKA, REFUSAL.format(2000, 2, "records-0", 5, 1))
+
+    assert run.known() == [("v1", 11, 14)]
+
+
+def test_a_producer_that_was_written_down_under_another_life_is_the_same(run: Run) -> None:
+    assert run.known(process=f"{LIBRDKAFKA}.3") == [("v1", 11, 14)]
+
+
+def test_the_longest_replica_is_looked_at(run: Run) -> None:
+    run.write_log(LOG, broker=3)
+    run.write_log(FIRST, broker=KAFKA)
+    run.write_log(LOG, broker=2)
+
+    assert run.known() == [("v1", 11, 14)]
+
+
+@pytest.mark.parametrize(
+    "process",
+    ["producer-7-java-idempotent", "producer-3-aiokafka-idempotent", "producer-5-confluent-transactional"],
+)
+def test_another_client_has_made_an_unknown_one(run: Run, process: str) -> None:
+    assert run.known(process=process) == []
+
+
+@pytest.mark.parametrize("told", [11, None])
+def test_a_client_that_was_or_may_have_been_told_of_the_first_copy(run: Run, told: int | None) -> None:
+    assert run.known(told=told) == []
+
+
+def test_the_leader_that_refused_was_not_apache_kafkas(run: Run) -> None:
+    run.broker_says(2, "")
+
+    assert run.known(of_kafka=[2]) == []
+    assert run.known(of_kafka=[]) == []
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        Written(14, ("v1",), 0, 1),  # the leader took twice what it should have known
+        Written(14, ("v1",), 1, 0, producer_id=2001),  # it was sent by another producer
+    ],
+)
+def test_the_second_copy_is_of_no_higher_epoch_of_the_same_producer(run: Run, again: Written) -> None:
+    run.write_log([*FIRST, OTHERS, again])
+
+    assert run.known() == []
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "",  # nobody refused anything
+        REFUSAL.format(2001, 14, "records-2", 4, 1),  # not this producer
+        REFUSAL.format(3000, 14, "records-2", 4, 1),  # nor that, of which the log has batches
+        REFUSAL.format(2000, 14, "records-2", 4, 0),  # the leader did not know of v1, which was in its log
+        REFUSAL.format(2000, 14, "records-2", 1, 1),  # no gap: what came next was refused
+        REFUSAL.format(2000, 11, "records-2", 4, 0),  # before the first copy was written
+        REFUSAL.format(2000, 18, "records-2", 9, 3),  # after the second, in its epoch
+    ],
+)
+def test_no_refusal_explains_it(run: Run, refused: str) -> None:
+    run.broker_says(KAFKA, refused)
+
+    assert run.known() == []
+
+
+def test_a_refusal_in_a_later_epoch_explains_nothing(run: Run) -> None:
+    run.write_log([Written(0, ("x0", "x1"), 1, 0)], number=0)
+    run.broker_says(KAFKA, REFUSAL.format(2000, 2, "records-0", 5, 1))
+
+    assert run.known() == []
+
+
+def test_a_third_copy_of_the_same_epoch_is_not_known(run: Run) -> None:
+    run.write_log([*LOG, Written(18, ("v1",), 1, 4)])
+
+    assert run.known(told=18) == [("v1", 11, 14)]
+
+
+def test_without_a_duplicate_nothing_is_known(run: Run) -> None:
+    run.write_log([*FIRST, OTHERS])
+
+    assert run.known(told=11) == []
+
+
+def test_what_a_broker_of_kafka_says_is_read() -> None:
+    seen = REFUSAL.format(2000, 2446, "my-records-2", 480, 476)
+    assert list(refusals_of(1, ["org.apache.kafka.common.errors.NotEnoughReplicasException: …", seen])) == [
+        Refusal(1, Partition("my-records", 2), 2000, 2446, 480, 476)
+    ]
+
+
+def judged_valid(run: Run, *, of_kafka: Iterable[int] = (KAFKA,), told: int = 14) -> tuple[bool, str]:
+    write_history(run.directory / "all.jsonl", run.operations(told=told))
+    report = judge(
+        run.directory,
+        seed=1,
+        store="zookeeper",
+        seconds=1,
+        faults=Counter(),
+        of_kafka=list(of_kafka),
+    )
+    return report.is_valid, str(report)
+
+
+def test_a_run_with_known_duplicates_is_valid_and_says_so(run: Run) -> None:
+    is_valid, text = judged_valid(run)
+
+    assert is_valid
+    assert "no anomaly; known duplicates: 1" in text
+    assert (
+        "known: the client raised its epoch: v1 is at 11 (epoch 0) and at 14 (epoch 1) of records-2" in text
+    )
+
+
+def test_a_run_with_one_more_duplicate_is_not(run: Run) -> None:
+    run.write_log([*LOG, Written(18, ("v1",), 1, 4)])
+
+    is_valid, text = judged_valid(run, told=18)
+
+    assert not is_valid
+    assert "duplicate: v1 is at 11 and at 14" in text and "duplicate: v1 is at 11 and at 18" in text
+    assert "known: the client raised its epoch" in text
+
+
+def test_without_a_broker_of_kafka_the_same_run_is_not_valid(run: Run) -> None:
+    assert not judged_valid(run, of_kafka=())[0]

@@ -1,0 +1,162 @@
+"""How librdkafka's idempotent producer comes to write a record twice, on Apache Kafka as on ours.
+
+The leader writes a record, and its answer is lost with the connection. When the record and two others come
+again, all on their way at once, the leader lacks replicas for the first two, and has them for the third: this
+it refuses for its sequence number. So Kafka does it: min.insync.replicas comes before the look at sequence
+numbers (``Partition.appendRecordsToLeader``), and a gap is refused (``ProducerAppendInfo.checkSequence``).
+librdkafka then raises its epoch, and sends what it has no answer for as new (confluentinc/librdkafka#4953).
+Chaos knows such duplicates by their traces (``tests.chaos.epoch_raises``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from minikafka.errors import ErrorCode
+from minikafka.protocol.records.batch import iterate_headers
+from tests.chaos.epoch_raises import refusals_of
+from tests.integration.support import confluent
+from tests.integration.support.cluster import ProcessCluster, ZooKeeperEngine
+from tests.integration.support.produce_gate import ProduceGate
+from tests.integration.support.wire import RawClient, batch
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
+
+pytestmark = pytest.mark.minikafka_only
+
+TOPIC = "records"
+LEADER, FOLLOWER = 1, 2
+Kind = str
+
+
+@pytest.fixture(params=[pytest.param("kafka", marks=pytest.mark.java), "ours"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Whose brokers these are."""
+    return str(request.param)
+
+
+@pytest.fixture
+def gate() -> Iterator[ProduceGate]:
+    with closing(ProduceGate(free_port())) as gate:
+        yield gate
+
+
+@pytest.fixture
+def cluster(
+    kind: Kind, gate: ProduceGate, tmp_path: Path, zookeeper_server: ZooKeeperServer
+) -> Iterator[ProcessCluster]:
+    """Two brokers; clients come to the first through the gate."""
+    cluster = ProcessCluster(
+        tmp_path,
+        ZooKeeperEngine(zookeeper_server, f"raised-epochs-{kind}"),
+        brokers=2,
+        properties={"offsets.topic.replication.factor": 1, "auto.leader.rebalance.enable": "false"},
+        own_properties={
+            LEADER: {
+                "listeners": f"PLAINTEXT://127.0.0.1:{gate.target}",
+                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{gate.port}",
+            }
+        },
+        of_kafka=[LEADER, FOLLOWER] if kind == "kafka" else [],
+    )
+    with closing(cluster):
+        yield cluster.start()
+
+
+def require_replicas(cluster: ProcessCluster, count: int) -> None:
+    """Set min.insync.replicas, and wait until the leader, which has no follower, goes by it."""
+    admin = confluent.admin(cluster.bootstrap)
+    entry = ConfigEntry("min.insync.replicas", str(count), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(confluent.DEADLINE_S)
+    expected = ErrorCode.NOT_ENOUGH_REPLICAS if count > 1 else ErrorCode.NONE
+
+    def is_so() -> bool:
+        with RawClient(cluster.brokers[LEADER].port) as client:
+            return client.produce(TOPIC, 0, batch([b"probe"])).error == expected
+
+    confluent.wait_until(is_so, f"min.insync.replicas is {count}")
+
+
+def copies(cluster: ProcessCluster) -> list[tuple[int, int, int]]:
+    """(producer epoch, sequence, offset) of each batch of a producer in the leader's log."""
+    data = b"".join(path.read_bytes() for path in cluster.brokers[LEADER].files(TOPIC, ".log"))
+    return [
+        (header.producer_epoch, header.base_sequence, header.base_offset)
+        for _, header in iterate_headers(data)
+        if header.producer_id >= 0
+    ]
+
+
+def sender(cluster: ProcessCluster, told: dict[bytes, int]) -> tuple[Producer, Callable[[bytes], None]]:
+    """An idempotent producer with a request for each record, and what sends one."""
+    producer = confluent.make_producer(
+        cluster.bootstrap, enable_idempotence=True, batch_num_messages=1, linger_ms=0
+    )
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None, error
+        told[message.value()] = message.offset()
+
+    def send(value: bytes) -> None:
+        producer.produce(TOPIC, value, partition=0, on_delivery=delivered)
+
+    return producer, send
+
+
+def test_a_raised_epoch_writes_again_what_was_written(
+    kind: Kind, cluster: ProcessCluster, gate: ProduceGate
+) -> None:
+    cluster.make_topic(TOPIC, **{"min.insync.replicas": 1})
+    cluster.brokers[FOLLOWER].stop()
+    confluent.wait_until(lambda: cluster.isr(TOPIC) == (LEADER,), "the leader is alone")
+    told: dict[bytes, int] = {}
+    producer, send = sender(cluster, told)
+    send(b"v0")
+    assert producer.flush(confluent.DEADLINE_S) == 0
+
+    gate.hold()
+    send(b"v1")
+    gate.wait_for(1)
+    gate.let_pass(1, answered=False)
+    require_replicas(cluster, 2)
+    gate.cut()
+    send(b"v2")
+    send(b"v3")
+    gate.wait_for(3)
+    gate.let_pass(2)
+    require_replicas(cluster, 1)
+    gate.let_pass(1)
+    gate.release()
+    assert producer.flush(confluent.DEADLINE_S) == 0
+    producer.close()
+
+    assert gate.answers[:5] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ]
+    count = confluent.latest(cluster.bootstrap, TOPIC)
+    values = {each.offset: each.value for each in confluent.read(cluster.bootstrap, TOPIC, count)}
+    written = copies(cluster)
+    assert [(epoch, sequence, values[offset]) for epoch, sequence, offset in written] == [
+        (0, 0, b"v0"),
+        (0, 1, b"v1"),
+        (1, 0, b"v1"),
+        (1, 1, b"v2"),
+        (1, 2, b"v3"),
+    ]
+    assert told[b"v1"] == written[2][2]
+    if kind == "kafka":
+        (refusal,) = refusals_of(LEADER, cluster.brokers[LEADER].log_text().splitlines())
+        assert (refusal.sequence, refusal.last_sequence) == (3, 1)
+        assert written[1][2] < refusal.log_end_offset <= written[2][2]
