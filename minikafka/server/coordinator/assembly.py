@@ -23,7 +23,7 @@ from minikafka.coordinator.group.environment import (
 )
 from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid
-from minikafka.metrics.names import GROUP_METRICS, SHARE_COORDINATOR_METRICS, TRANSACTION_METRICS
+from minikafka.metrics.coordinator_names import GROUP_METRICS, SHARE_COORDINATOR_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.registry import Metrics
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata

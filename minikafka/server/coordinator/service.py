@@ -34,7 +34,7 @@ from minikafka.clock import Clock
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
-from minikafka.metrics.names import LOAD_TIME_AVG, LOAD_TIME_MAX
+from minikafka.metrics.coordinator_names import LOAD_TIME_AVG, LOAD_TIME_MAX
 from minikafka.metrics.registry import MetricName, Metrics, Sensor
 from minikafka.metrics.series import Sample, Series
 from minikafka.metrics.stats import Avg, Max, WindowConfig

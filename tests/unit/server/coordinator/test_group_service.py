@@ -12,8 +12,8 @@ import pytest
 
 from minikafka.coordinator.group.messages import Answer, Effects
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics import names
-from minikafka.metrics.names import GROUP_METRICS
+from minikafka.metrics import coordinator_names as names
+from minikafka.metrics.coordinator_names import GROUP_METRICS
 from minikafka.server.coordinator.hosted_shard import ShardState
 from minikafka.server.coordinator.service import load_time_samples
 from minikafka.server.runtime.java_hash import java_abs, string_hash, to_int

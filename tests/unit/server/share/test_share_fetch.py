@@ -27,7 +27,7 @@ from minikafka.protocol.records.records import (
 )
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.broker import Broker
-from minikafka.server.http.metrics import share_groups
+from minikafka.server.http.coordinator_metrics import share_groups
 from minikafka.server.tracing.sessions import SessionOptions
 from minikafka.types import TopicPartition
 from tests.unit.server.running import eventually, running, topics_of, until
