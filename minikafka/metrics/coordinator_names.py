@@ -27,18 +27,29 @@ TRANSACTION_METRICS: Final = "transaction-coordinator-metrics"
 SHARE_COORDINATOR_METRICS: Final = "share-coordinator-metrics"
 LOAD_TIME_MAX: Final = "partition-load-time-max"
 LOAD_TIME_AVG: Final = "partition-load-time-avg"
+WRITE_LATENCY_MAX: Final = "write-latency-max"
+WRITE_LATENCY_AVG: Final = "write-latency-avg"
 
 
 def load_times(group: str) -> Mapping[str, Series]:
     """By the metric's name."""
+    return _max_and_avg(
+        group,
+        LOAD_TIME_MAX,
+        LOAD_TIME_AVG,
+        "Milliseconds until a partition of the coordinator's topic was loaded",
+        none="load",
+    )
+
+
+def _max_and_avg(group: str, max_name: str, avg_name: str, help: str, *, none: str) -> Mapping[str, Series]:
     return {
         name: gauge(
             f"kafka_server_{group}_{name}".replace("-", "_"),
-            f"Milliseconds until a partition of the coordinator's topic was loaded: {what} the last 30 to 60 "
-            "seconds; not a number when there was no load.",
+            f"{help}: {what} the last 30 to 60 seconds; not a number when there was no {none}.",
             mbean=f"kafka.server:type={group},name={name}",
         )
-        for name, what in ((LOAD_TIME_MAX, "the most in"), (LOAD_TIME_AVG, "the mean of"))
+        for name, what in ((max_name, "the most in"), (avg_name, "the mean of"))
     }
 
 
@@ -240,6 +251,31 @@ IN_FLIGHT_BATCHES = mbean_gauge(
     "Of those: runs of records with the same history. Kafka counts batches.",
     *SHARE_PARTITION_LABELS,
 )
+_share_partition_summary = partial(mbean_summary, "kafka.server:SharePartitionMetrics")
+IN_FLIGHT_BATCH_RECORDS = _share_partition_summary(
+    "InFlightBatchMessageCount",
+    "Records of each batch that came to be in flight, as members were told of them.",
+    *SHARE_PARTITION_LABELS,
+)
+FETCH_LOCK_TIME = _share_partition_summary(
+    "FetchLockTimeMs",
+    "Milliseconds for which a share fetch has kept others from the share partition: from when it found that "
+    "there may be records until it had acquired them, disk reads and all. Kafka's begins "
+    "before it is known whether there are any.",
+    *SHARE_PARTITION_LABELS,
+)
+FETCH_LOCK_RATIO = _share_partition_summary(
+    "FetchLockRatio",
+    "Percent of the time since the fetch before for which a share fetch kept others from the share "
+    "partition.",
+    *SHARE_PARTITION_LABELS,
+)
+SHARE_PARTITION_SUMMARIES: Final = (IN_FLIGHT_BATCH_RECORDS, FETCH_LOCK_TIME, FETCH_LOCK_RATIO)
+SHARE_FETCH_EXPIRES = mbean_counter(
+    "kafka.server:DelayedShareFetchMetrics",
+    "Expires",
+    "Share fetches that were answered because their max wait was over, with what there was, or nothing.",
+)
 _share_group_summary = partial(mbean_summary, "kafka.server:ShareGroupMetrics")
 SHARE_PARTITION_LOAD_TIME = _share_group_summary(
     "PartitionLoadTimeMs", "Milliseconds until a share partition was loaded, or could not be."
@@ -280,6 +316,20 @@ SHARE_STATE_PARTITIONS = gauge(
     "state",
 )
 SHARE_LOAD_TIMES = load_times(SHARE_COORDINATOR_METRICS)
+SHARE_WRITE_LATENCIES = _max_and_avg(
+    SHARE_COORDINATOR_METRICS,
+    WRITE_LATENCY_MAX,
+    WRITE_LATENCY_AVG,
+    "Milliseconds until a request to write states was answered, with the replication of __share_group_state",
+    none="write",
+)
+SHARE_LAST_PRUNED_OFFSET = gauge(
+    "kafka_server_share_coordinator_metrics_last_pruned_offset",
+    "Offset below which the partition of __share_group_state was last pruned; there is none before that.",
+    "topic",
+    "partition",
+    mbean=f"kafka.server:type={SHARE_COORDINATOR_METRICS},name=last-pruned-offset,topic=…,partition=…",
+)
 SHARE_GROUPS = (
     SHARE_SESSIONS,
     SHARE_SESSION_PARTITIONS,
@@ -288,6 +338,8 @@ SHARE_GROUPS = (
     ACQUISITION_LOCK_TIMEOUTS,
     IN_FLIGHT_RECORDS,
     IN_FLIGHT_BATCHES,
+    *SHARE_PARTITION_SUMMARIES,
+    SHARE_FETCH_EXPIRES,
     SHARE_PARTITION_LOAD_TIME,
     SHARE_FETCH_RATIO,
     SHARE_ACQUIRE_TIME,
@@ -298,4 +350,6 @@ SHARE_GROUPS = (
     SHARE_STATE_WRITES,
     SHARE_STATE_PARTITIONS,
     *SHARE_LOAD_TIMES.values(),
+    *SHARE_WRITE_LATENCIES.values(),
+    SHARE_LAST_PRUNED_OFFSET,
 )

@@ -104,6 +104,27 @@ FAILED_FETCH_REQUESTS = _topic_counter(
 )
 REPLICATION_BYTES_IN = _topic_counter("ReplicationBytesIn", "Bytes that this broker's fetchers appended.")
 REPLICATION_BYTES_OUT = _topic_counter("ReplicationBytesOut", "Bytes that followers were answered with.")
+SHARE_FETCH_REQUESTS = _topic_counter(
+    "TotalShareFetchRequests",
+    "ShareFetch requests, counted once for each topic. Only topics that were asked for.",
+    "topic",
+)
+FAILED_SHARE_FETCH_REQUESTS = _topic_counter(
+    "FailedShareFetchRequests",
+    "Of those, what was answered with an error for a partition of the topic. Only topics that had one.",
+    "topic",
+)
+SHARE_ACKNOWLEDGEMENT_REQUESTS = _topic_counter(
+    "TotalShareAcknowledgementRequests",
+    "Requests that acknowledge records, ShareFetch too, counted once for each topic. Only topics that were "
+    "acknowledged.",
+    "topic",
+)
+FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS = _topic_counter(
+    "FailedShareAcknowledgementRequests",
+    "Of those, where a partition's acknowledgements were refused, or not safe. Only topics that had one.",
+    "topic",
+)
 TRAFFIC = (
     MESSAGES_IN,
     BYTES_IN,
@@ -115,6 +136,10 @@ TRAFFIC = (
     FAILED_FETCH_REQUESTS,
     REPLICATION_BYTES_IN,
     REPLICATION_BYTES_OUT,
+    SHARE_FETCH_REQUESTS,
+    FAILED_SHARE_FETCH_REQUESTS,
+    SHARE_ACKNOWLEDGEMENT_REQUESTS,
+    FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS,
 )
 
 
@@ -577,7 +602,7 @@ SCRAPE_SLICE_SECONDS = gauge(
 TRACE_SPANS = counter("minikafka_trace_spans", "Spans sent to trace.otlp.endpoint, or dropped.", "outcome")
 SERIES_LEFT_OUT = gauge(
     "minikafka_scrape_left_out",
-    "Groups, their offsets, partitions, or partitions of fetchers without series: there are too many.",
+    "Groups, their offsets, partitions, those of fetchers, share partitions without series: too many.",
     "what",
 )
 PROCESS = (

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -30,18 +30,24 @@ from minikafka.metrics.coordinator_names import (
     SHARE_COORDINATOR_METRICS,
     TRANSACTION_METRICS,
 )
-from minikafka.metrics.series import Sample, Source, histogram_samples, timer_samples
+from minikafka.metrics.request_metrics import Histogram
+from minikafka.metrics.series import Sample, Series, Source, histogram_samples, timer_samples
 from minikafka.server.apis.shared.leader_offsets import ask_leader
 from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState
-from minikafka.server.coordinator.service import load_time_samples
+from minikafka.server.coordinator.service import max_and_avg_samples
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
+from minikafka.server.share.hosted_share_partition import HostedSharePartition, SharePartitionFigures
 from minikafka.server.share.manager import SharePartitionManager
 from minikafka.share.share_partition import AcknowledgeType
 from minikafka.types import BrokerId, Offset, TopicPartition
 
 SLICE_PARTITIONS = 1_000
 """Share partitions that are counted before others have a turn: about 1 ms."""
+SHARE_PARTITIONS_MAX = 10_000
+"""Share partitions that have series of their own: three each."""
+SHARE_SUMMARIES_MAX = 1_000
+"""Of those, how many have summaries too: seven numbers for each of three."""
 
 
 def sources_of_coordinators(services: Services, groups: GroupFigures) -> list[Source]:
@@ -233,7 +239,7 @@ class GroupFigures:
         for shard_state in _SHARD_STATES:
             count = sum(shard.state is shard_state for shard in shards)
             yield Sample(names.COORDINATOR_PARTITIONS, count, (shard_state.value,))
-        yield from load_time_samples(
+        yield from max_and_avg_samples(
             services.metrics, GROUP_METRICS, names.GROUPS_LOAD_TIMES, now_ms=services.clock.monotonic_ms()
         )
         counts = services.groups.counts
@@ -326,7 +332,7 @@ def transactions(services: Services) -> Iterator[Sample]:
     for shard_state in _SHARD_STATES:
         count = sum(each.state is shard_state for each in hosted)
         yield Sample(names.TRANSACTION_PARTITIONS, count, (shard_state.value,))
-    yield from load_time_samples(
+    yield from max_and_avg_samples(
         services.metrics,
         TRANSACTION_METRICS,
         names.TRANSACTIONS_LOAD_TIMES,
@@ -344,7 +350,10 @@ def share_groups(services: Services) -> Iterator[Sample | None]:
     yield Sample(names.SHARE_SESSION_EVICTIONS, manager.sessions.evictions)
     for kind in _ACKNOWLEDGE_TYPES:
         yield Sample(names.RECORD_ACKNOWLEDGEMENTS, manager.counts.acknowledged[kind], (kind.name.title(),))
-    yield from _in_flight(manager)
+    hosted_partitions = manager.hosted()
+    yield from _in_flight(hosted_partitions[:SHARE_PARTITIONS_MAX])
+    yield from _figures_of_partitions(hosted_partitions[:SHARE_SUMMARIES_MAX])
+    yield Sample(names.SHARE_FETCH_EXPIRES, manager.counts.expired_fetches)
     yield from histogram_samples(names.SHARE_PARTITION_LOAD_TIME, manager.counts.load_times_ms)
     yield from _share_fetches(manager)
     for series, by_group in (
@@ -360,20 +369,23 @@ def share_groups(services: Services) -> Iterator[Sample | None]:
     for shard_state in _SHARD_STATES:
         count = sum(each.state is shard_state for each in hosted)
         yield Sample(names.SHARE_STATE_PARTITIONS, count, (shard_state.value,))
-    yield from load_time_samples(
-        services.metrics,
-        SHARE_COORDINATOR_METRICS,
-        names.SHARE_LOAD_TIMES,
-        now_ms=services.clock.monotonic_ms(),
-    )
+    for series_by_name in (names.SHARE_LOAD_TIMES, names.SHARE_WRITE_LATENCIES):
+        yield from max_and_avg_samples(
+            services.metrics,
+            SHARE_COORDINATOR_METRICS,
+            series_by_name,
+            now_ms=services.clock.monotonic_ms(),
+        )
+    for at, offset in coordinator.pruned():
+        yield Sample(names.SHARE_LAST_PRUNED_OFFSET, offset, (at.topic, str(at.partition)))
 
 
-def _in_flight(manager: SharePartitionManager) -> Iterator[Sample | None]:
+def _in_flight(hosted_partitions: Sequence[HostedSharePartition]) -> Iterator[Sample | None]:
     timeouts: list[Sample] = []
     records: list[Sample] = []
     batches: list[Sample] = []
-    for count, hosted in enumerate(manager.hosted(), 1):
-        labels = (hosted.key.group_id, hosted.topic_partition.topic, str(hosted.topic_partition.partition))
+    for count, hosted in enumerate(hosted_partitions, 1):
+        labels = _labels(hosted)
         record_count, run_count = hosted.in_flight
         timeouts.append(Sample(names.ACQUISITION_LOCK_TIMEOUTS, hosted.lock_timeouts, labels))
         records.append(Sample(names.IN_FLIGHT_RECORDS, record_count, labels))
@@ -383,6 +395,33 @@ def _in_flight(manager: SharePartitionManager) -> Iterator[Sample | None]:
     yield from timeouts
     yield from records
     yield from batches
+
+
+def share_partitions_left_out(services: Services) -> list[tuple[str, int]]:
+    """How many have no series, and how many no summaries."""
+    count = len(services.share_partitions)
+    return [
+        ("share partitions", max(0, count - SHARE_PARTITIONS_MAX)),
+        ("summaries of share partitions", max(0, count - SHARE_SUMMARIES_MAX)),
+    ]
+
+
+def _figures_of_partitions(hosted_partitions: Sequence[HostedSharePartition]) -> Iterator[Sample | None]:
+    for series, histogram_of in _SHARE_PARTITION_HISTOGRAMS:
+        for hosted in hosted_partitions:
+            yield from histogram_samples(series, histogram_of(hosted.figures), _labels(hosted))
+            yield None
+
+
+def _labels(hosted: HostedSharePartition) -> tuple[str, str, str]:
+    return hosted.key.group_id, hosted.topic_partition.topic, str(hosted.topic_partition.partition)
+
+
+_SHARE_PARTITION_HISTOGRAMS: tuple[tuple[Series, Callable[[SharePartitionFigures], Histogram]], ...] = (
+    (names.IN_FLIGHT_BATCH_RECORDS, lambda figures: figures.batch_records),
+    (names.FETCH_LOCK_TIME, lambda figures: figures.fetch_lock_times_ms),
+    (names.FETCH_LOCK_RATIO, lambda figures: figures.fetch_lock_percents),
+)
 
 
 def _share_fetches(manager: SharePartitionManager) -> Iterator[Sample | None]:

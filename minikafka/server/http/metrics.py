@@ -51,7 +51,7 @@ from minikafka.network.addresses import format_address
 from minikafka.network.limits import ConnectionCounts
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.cluster.metadata_cache import PartitionMetadata
-from minikafka.server.http.coordinator_metrics import GroupFigures
+from minikafka.server.http.coordinator_metrics import GroupFigures, share_partitions_left_out
 from minikafka.server.replica.partition import Partition
 from minikafka.server.runtime.event_loop import LoopLag
 from minikafka.server.services import Services
@@ -72,6 +72,14 @@ _TRAFFIC = (
     (names.FAILED_PRODUCE_REQUESTS, "failed_produce_requests"),
     (names.FAILED_FETCH_REQUESTS, "failed_fetch_requests"),
 )
+_SHARE_TRAFFIC = (
+    (names.SHARE_FETCH_REQUESTS, "share_fetch_requests"),
+    (names.FAILED_SHARE_FETCH_REQUESTS, "failed_share_fetch_requests"),
+    (names.SHARE_ACKNOWLEDGEMENT_REQUESTS, "share_acknowledgement_requests"),
+    (names.FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS, "failed_share_acknowledgement_requests"),
+)
+"""Most topics are not shared: those have no series, as in Kafka, which makes the meters of a topic when they
+are needed."""
 
 
 def sources_of_data(services: Services, cleaner: LogCleaner) -> list[Source]:
@@ -96,6 +104,11 @@ def _traffic(services: Services) -> Iterator[Sample]:
         yield Sample(series, getattr(total, field))
         for topic, counts in topics:
             yield Sample(series, counts.value(field), (topic,))
+    for series, field in _SHARE_TRAFFIC:
+        yield Sample(series, getattr(total, field))
+        for topic, counts in topics:
+            if count := getattr(counts, field):
+                yield Sample(series, count, (topic,))
     yield Sample(names.REPLICATION_BYTES_IN, stats.replication_bytes_in)
     yield Sample(names.REPLICATION_BYTES_OUT, stats.replication_bytes_out)
 
@@ -493,6 +506,7 @@ def _left_out(services: Services, groups: GroupFigures) -> Iterator[Sample]:
         ("fetched partitions", max(0, fetched - PARTITIONS_MAX)),
         ("groups", groups.groups_left_out),
         ("group offsets", groups.offsets_left_out),
+        *share_partitions_left_out(services),
     )
     for what, count in counts:
         yield Sample(names.SERIES_LEFT_OUT, count, (what,))

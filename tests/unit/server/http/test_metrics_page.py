@@ -252,6 +252,8 @@ async def test_what_has_no_series_because_there_is_too_much_is_counted(
         "fetched partitions": 0,
         "groups": 1,
         "group offsets": 2,
+        "share partitions": 0,
+        "summaries of share partitions": 0,
     }
     names = {name for name, _ in found}
     assert not names & {"kafka_consumergroup_members", "kafka_log_log_size"}
