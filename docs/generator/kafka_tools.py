@@ -46,7 +46,7 @@ TOOLS = (
     ("kafka-streams-groups", "works"),
     ("kafka-topics", "works"),
     ("kafka-transactions", "works"),
-    ("kafka-verifiable-consumer, kafka-verifiable-producer", "work"),
+    ("kafka-verifiable-consumer, kafka-verifiable-producer, kafka-verifiable-share-consumer", "work"),
 )
 """Names without .sh, and what they do."""
 
