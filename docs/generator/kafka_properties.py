@@ -54,7 +54,8 @@ def _here(name: str, kafkas: KafkaProperty, key: ConfigKey | None) -> str:
         return f"honoured; default {'unset' if default is None else code(default) or 'empty'}"
     treatment = treatment_of(name)
     if treatment is None:
-        return "unknown: " + ("for Kafka's own tests" if kafkas.internal else "there are no such groups yet")
+        assert kafkas.internal, f"{name} is not known"
+        return "unknown: for Kafka's own tests"
     if treatment.only is None:
         return f"accepted. {text(treatment.why)}"
     also = ", ".join(code(each) for each in treatment.only if each != kafkas.default)

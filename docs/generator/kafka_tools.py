@@ -29,7 +29,7 @@ TOOLS = (
     ("kafka-dump-log", "works; --cluster-metadata-decoder has no log to read"),
     (
         "kafka-features",
-        "works; metadata.version and kraft.version stand at one level each, those of 4.4",
+        "works; metadata.version, kraft.version and eligible.leader.replicas.version stand at those of 4.4",
     ),
     ("kafka-jmx", "there is no JVM; metrics are at /metrics"),
     ("kafka-leader-election", "works"),
@@ -46,7 +46,7 @@ TOOLS = (
     ("kafka-streams-groups", "works"),
     ("kafka-topics", "works"),
     ("kafka-transactions", "works"),
-    ("kafka-verifiable-consumer, kafka-verifiable-producer", "work"),
+    ("kafka-verifiable-consumer, kafka-verifiable-producer, kafka-verifiable-share-consumer", "work"),
 )
 """Names without .sh, and what they do."""
 

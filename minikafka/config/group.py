@@ -19,6 +19,8 @@ from minikafka.errors import ConfigError, ErrorCode, KafkaError
 
 BROKER_PREFIX = "group."
 """In front of a group's property: the name of the broker's property that gives its default."""
+ASSIGNOR_NAME = "streams.assignor.name"
+"""But of this one, see ``broker_synonym``."""
 
 BOOLEAN, INT, STRING, MEDIUM = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, Importance.MEDIUM
 
@@ -153,6 +155,14 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
             "Whether a thread works out large assignments of the streams group.",
         ),
     ] = True
+    streams_assignor_name: Annotated[
+        str,
+        prop(
+            STRING,
+            MEDIUM,
+            "The assignor of a streams group: one of group.streams.assignors, of which there is one.",
+        ),
+    ] = "sticky"
     streams_task_offset_interval_ms: Annotated[
         int,
         prop(
@@ -176,6 +186,13 @@ GROUP_CONFIG_KEYS = config_keys(GroupConfig)
 """Every property of a group by its name."""
 
 
+def broker_synonym(name: str) -> str:
+    """The broker's property that gives the default of a group's."""
+    return "group.streams.assignors" if name == ASSIGNOR_NAME else BROKER_PREFIX + name
+
+
+STREAMS_ASSIGNORS = ("sticky",)
+"""What ``group.streams.assignors`` may have."""
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 _BOUNDED = (
@@ -315,10 +332,20 @@ def _parsed(overrides: Mapping[str, str]) -> dict[str, Any]:
         if key is None:
             raise ConfigError(f"Unknown group config name: {name}")
         values[key.attribute] = parse_value(key, text)
+    _check_assignor(values.get("streams_assignor_name", STREAMS_ASSIGNORS[0]))
     auto_offset_reset(values.get("share_auto_offset_reset", "latest"))
     if values.get(DEAD_LETTER_TOPIC.replace(".", "_"), "").startswith("__"):
         raise ConfigError(f"{DEAD_LETTER_TOPIC}: DLQ topic name must not start with '__'")
     return values
+
+
+def _check_assignor(name: str) -> None:
+    """Raises ConfigError."""
+    if name not in STREAMS_ASSIGNORS:
+        raise ConfigError(
+            f"{ASSIGNOR_NAME} '{name}' is not a registered task assignor. Registered assignors are: "
+            f"[{', '.join(STREAMS_ASSIGNORS)}]."
+        )
 
 
 def _check_bounds(bounds: GroupBounds, config: GroupConfig, overrides: Container[str]) -> None:

@@ -35,7 +35,7 @@ from minikafka.config.definition import (
     format_value,
     parse_value,
 )
-from minikafka.config.group import BROKER_PREFIX, GROUP_CONFIG_KEYS, GroupBounds, group_config
+from minikafka.config.group import GROUP_CONFIG_KEYS, GroupBounds, broker_synonym, group_config
 from minikafka.config.security import PER_LISTENER_KEYS, listener_property
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig, check_topic_config
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
@@ -266,7 +266,7 @@ def describe_group(
     entries = []
     for key in GROUP_CONFIG_KEYS.values():
         value = format_value(key, getattr(config, key.attribute))
-        places = _places(properties, (BROKER_PREFIX + key.name,))
+        places = _places(properties, (broker_synonym(key.name),))
         if key.name in overrides:
             places = (ConfigSynonym(key.name, value, ConfigSource.GROUP_CONFIG), *places)
         entries.append(_entry(key, value, places, read_only=False))

@@ -36,6 +36,10 @@ FIELDS: Final = (
     "fetch_requests",
     "failed_produce_requests",
     "failed_fetch_requests",
+    "share_fetch_requests",
+    "failed_share_fetch_requests",
+    "share_acknowledgement_requests",
+    "failed_share_acknowledgement_requests",
 )
 _TALLIED: Final = frozenset(("messages_in", "bytes_in", "produce_requests"))
 """What a ``ProduceTally`` has too, under the same names."""
@@ -59,6 +63,13 @@ class TopicStats:
         """Reads, refused ones too."""
         self.failed_produce_requests = 0
         self.failed_fetch_requests = 0
+        self.share_fetch_requests = 0
+        """ShareFetch requests that read it, once each for all of its partitions."""
+        self.failed_share_fetch_requests = 0
+        """Those that were answered with an error for a partition of it."""
+        self.share_acknowledgement_requests = 0
+        """Requests that acknowledge records of it, ShareFetch too."""
+        self.failed_share_acknowledgement_requests = 0
         self._tallies: dict[RequestCounter, ProduceTally] = {}
 
     def __repr__(self) -> str:

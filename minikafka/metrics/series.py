@@ -1,4 +1,4 @@
-"""Metric families as data, and those of Spark jobs.
+"""Metric families as data, samples of them, and those of Spark jobs.
 
 What is said about a metric family: see ``names``.
 
@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
+
+from minikafka.metrics.request_metrics import Histogram, KafkaTimer
 
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 """Those of Kafka's histograms: ``50thPercentile`` … ``999thPercentile``."""
@@ -95,6 +97,29 @@ class Sample(NamedTuple):
 Source = Callable[[], Iterator[Sample | None]]
 """Reads some families from what they are about, when it is asked. None: it has worked for a while and goes
 on, others may have their turn."""
+
+
+SHARES: Final = tuple(float(text) for text in QUANTILES)
+
+
+def summary_samples(
+    series: Series, values: list[float], *, count: int, labels: tuple[str, ...] = ()
+) -> Iterator[Sample]:
+    """``values`` for ``SHARES``. Without a sum: where only some values are taken, there is none (nor does the
+    JMX exporter give one)."""
+    for quantile, value in zip(QUANTILES, values, strict=True):
+        yield Sample(series, value, (*labels, quantile))
+    yield Sample(series, count, labels, "_count")
+
+
+def timer_samples(series: Series, timer: KafkaTimer) -> Iterator[Sample]:
+    """Of a timer's durations."""
+    return summary_samples(series, timer.quantiles_ms(SHARES), count=timer.count)
+
+
+def histogram_samples(series: Series, histogram: Histogram, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
+    """Of a histogram's values."""
+    return summary_samples(series, histogram.quantiles(SHARES), count=histogram.count, labels=labels)
 
 
 JOB: Final = "spark_job"

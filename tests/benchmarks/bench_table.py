@@ -23,7 +23,7 @@ from minikafka.loadgen import comparison, recipes
 from minikafka.loadgen.comparison import Row, number
 from tests.benchmarks.broker import COMMAND, ROOT
 
-KAFKA = "kafka:maven:4.1.0"
+KAFKA = "kafka:maven:4.4.0"
 OURS = f"minikafka:{COMMAND[0]}"
 ROUNDS, DURATION_S = 5, 10.0
 QUICK_ROUNDS, QUICK_DURATION_S = 1, 1.0

@@ -3,6 +3,7 @@ whatever becomes of who leads and of who keeps the state."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -132,6 +133,23 @@ def test_a_java_consumer_releases_rejects_and_accepts(broker: BrokerProcess, new
     )
     assert '"deliveryState":4,"deliveryCount":1' in shown
     assert '"firstOffset":1,"lastOffset":1,"deliveryState":2,"deliveryCount":2' in shown
+
+
+@pytest.mark.java
+def test_kafkas_verifiable_share_consumer_acknowledges_what_it_gets(
+    broker: BrokerProcess, newest_java: str
+) -> None:
+    topic, group = "tasks", "verifiable"
+    confluent.make_topic(broker.bootstrap, topic)
+    configure_group(broker.bootstrap, group, share_auto_offset_reset="earliest")
+    write(broker.bootstrap, topic, WRITTEN)
+    tool = "org.apache.kafka.tools.VerifiableShareConsumer"
+    arguments = ("--topic", topic, "--group-id", group, "--max-messages", str(len(WRITTEN)))
+    printed = java.run(newest_java, tool, "--bootstrap-server", broker.bootstrap, *arguments)
+    events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    acknowledged = [each for each in events if each["name"] == "offsets_acknowledged"]
+    assert sum(each["count"] for each in acknowledged) == len(WRITTEN)
+    assert all(each["success"] for each in acknowledged)
 
 
 @pytest.mark.minikafka_only

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from grafana.generator.board import Dashboard, Section
 from grafana.generator.panels import above, by_broker, graph, number
-from grafana.generator.query import RATE_WINDOW, Query, rate, series, total
+from grafana.generator.query import ALL_TOPICS, RATE_WINDOW, TRAFFIC, Query, highest, rate, series, top, total
 
 COORDINATOR = "kafka_server_group_coordinator_metrics_"
 SESSIONS = "kafka_server_sharesessioncache_"
 ACKNOWLEDGED = "kafka_server_sharegroupmetrics_recordacknowledgements_total"
 LOCK_TIMEOUTS = "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total"
 SHARE_COORDINATOR = "kafka_server_share_coordinator_metrics_"
+PARTITION = "kafka_server_sharepartitionmetrics_"
+FETCH_EXPIRES = "kafka_server_delayedsharefetchmetrics_expires_total"
+MEDIAN, P99 = 'quantile="0.50"', 'quantile="0.99"'
 DELAYED = "kafka_server_delayedoperationpurgatory_numdelayedoperations"
 
 
@@ -30,6 +33,18 @@ def _by_state(kind: str) -> Query:
 def _rebalances(kind: str) -> str:
     """New group epochs a minute."""
     return total(f"60 * rate({series(f'{COORDINATOR}{kind}_group_rebalance_count')}[{RATE_WINDOW}])")
+
+
+def _requests(name: str, legend: str) -> Query:
+    """A second, of all brokers."""
+    return Query(total(rate(f"{TRAFFIC}{name}requests_total", ALL_TOPICS)), legend)
+
+
+def _of_topics(name: str, quantile: str) -> Query:
+    """The highest of a topic's share partitions."""
+    return Query(
+        top(10, highest(series(PARTITION + name, quantile), "group", "topic")), "{{group}} {{topic}}"
+    )
 
 
 STATE = Section(
@@ -111,6 +126,60 @@ RECORDS = Section(
     ],
 )
 
+REQUESTS = Section(
+    "Requests of share groups",
+    [
+        graph(
+            "Fetches and acknowledgements",
+            "Requests a second, each once for each of its topics. A ShareFetch that acknowledges counts as "
+            "both.",
+            _requests("totalsharefetch", "fetches"),
+            _requests("totalshareacknowledgement", "acknowledgements"),
+            unit="reqps",
+            width=8,
+        ),
+        graph(
+            "Requests that failed",
+            "Of those, what was answered with an error. Some while leaders move are normal; acknowledgements "
+            "that fail for long come from members that are slower than share.record.lock.duration.ms.",
+            _requests("failedsharefetch", "fetches"),
+            _requests("failedshareacknowledgement", "acknowledgements"),
+            unit="reqps",
+            width=8,
+        ),
+        by_broker(
+            "Fetches whose wait was over",
+            "ShareFetch requests a second that were answered because fetch.max.wait.ms was over. Normal "
+            "where members have little to do; 0 under load.",
+            rate(FETCH_EXPIRES),
+            unit="reqps",
+        ),
+        graph(
+            "Time that fetches keep others away",
+            "99th percentile, of the ten highest topics of a group: a share partition is read by one fetch "
+            "at a time. A few milliseconds; more where records come from the disk.",
+            _of_topics("fetchlocktimems", P99),
+            unit="ms",
+            width=8,
+        ),
+        graph(
+            "Part of the time with a fetch",
+            "Median, of the ten highest topics of a group: how much of the time a share partition is being "
+            "read. Near 100 % more members of the group bring nothing, more partitions do.",
+            _of_topics("fetchlockratio", MEDIAN),
+            unit="percent",
+            width=8,
+        ),
+        graph(
+            "Records in a batch",
+            "Median, of the ten highest topics of a group: how many records members are given together. "
+            "Small batches are many states to keep and to write.",
+            _of_topics("inflightbatchmessagecount", MEDIAN),
+            width=8,
+        ),
+    ],
+)
+
 COORDINATORS = Section(
     "Coordinators",
     [
@@ -130,6 +199,7 @@ COORDINATORS = Section(
             "Each is another assignment. Many in a row are members that come and go.",
             Query(_rebalances("share"), "share"),
             Query(_rebalances("streams"), "streams"),
+            width=8,
         ),
         graph(
             "Writes of share state",
@@ -137,6 +207,14 @@ COORDINATORS = Section(
             "acknowledgements wait for it; those that come meanwhile go into the next one.",
             Query(total(rate(f"{SHARE_COORDINATOR}write_total"), "instance"), "{{instance}}"),
             unit="ops",
+            width=8,
+        ),
+        by_broker(
+            "Latency of writes",
+            "The longest write of the last minute, until all in-sync replicas of __share_group_state had it. "
+            "An acknowledgement takes that long; some milliseconds are normal.",
+            series(f"{SHARE_COORDINATOR}write_latency_max"),
+            unit="ms",
         ),
         graph(
             "Partitions of __share_group_state",
@@ -160,5 +238,5 @@ SHARE_AND_STREAMS_DASHBOARD = Dashboard(
     title="share and streams groups",
     description="Whether share and streams groups are at rest, and what becomes of share groups' records.",
     variables=[],
-    sections=[STATE, RECORDS, COORDINATORS],
+    sections=[STATE, RECORDS, REQUESTS, COORDINATORS],
 )

@@ -260,7 +260,14 @@ async def _found(
             refused[at] = error
     if refused:
         params = params._replace(max_wait_ms=0)
-    return refused | await services.share_partitions.fetch(session.key.group_id, wanted, params)
+    found = await services.share_partitions.fetch(session.key.group_id, wanted, params)
+    if params.asks_for_records:
+        failed = {topic for at, topic in wanted if isinstance(found.get(at), KafkaError)}
+        for topic in {topic for _, topic in wanted}:
+            counts = services.replica_manager.stats.of(topic)
+            counts.share_fetch_requests += 1
+            counts.failed_share_fetch_requests += topic in failed
+    return refused | found
 
 
 async def _acknowledge(
@@ -282,17 +289,25 @@ async def _acknowledged(
 ) -> dict[TopicIdPartition, Outcome]:
     outcomes: dict[TopicIdPartition, Outcome] = {}
     valid: Acknowledgements = {}
+    topics: dict[TopicIdPartition, str] = {}
     for at, batches in asked.acknowledgements.items():
         try:
-            names.readable(at)
+            topic = names.readable(at)
             if at in asked.errors:
                 raise asked.errors[at]
         except KafkaError as error:
             outcomes[at] = error
         else:
             valid[at] = batches
+            topics[at] = topic
     if valid:
-        outcomes |= await services.share_partitions.acknowledge(key.group_id, key.member_id, valid)
+        done = await services.share_partitions.acknowledge(key.group_id, key.member_id, valid)
+        failed = {topics[at] for at, error in done.items() if error is not None}
+        for topic in set(topics.values()):
+            counts = services.replica_manager.stats.of(topic)
+            counts.share_acknowledgement_requests += 1
+            counts.failed_share_acknowledgement_requests += topic in failed
+        outcomes |= done
     return outcomes
 
 

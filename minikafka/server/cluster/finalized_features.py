@@ -32,12 +32,14 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import ErrorCode, KafkaError, StartError
+from minikafka.protocol.wire.releases import METADATA_VERSION
 from minikafka.server.cluster.coordination_store import mapped_store_failures
 from minikafka.server.runtime.features import (
     DEFAULT_LEVELS,
     FEATURES,
     FIRST_EPOCH,
     LEVELS_OF_KAFKA_3_9,
+    NEVER_LOWERED,
     FinalizedFeatures,
 )
 from minikafka.types import BrokerId
@@ -57,6 +59,15 @@ class UpgradeType(IntEnum):
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
+
+
+_WHY_NO_METADATA_DOWNGRADE: Final = {
+    UpgradeType.SAFE_DOWNGRADE: (
+        "Refusing to perform the requested downgrade because it might delete metadata information."
+    ),
+    UpgradeType.UNSAFE_DOWNGRADE: "Unsafe metadata downgrade is not supported in this version.",
+}
+"""``FeatureControlManager.updateMetadataVersion``: from that of 4.4 down to any level metadata changed."""
 
 
 class LevelUpdate(NamedTuple):
@@ -220,6 +231,14 @@ class FinalizedFeatureStore:
             why = "Can't downgrade to a newer version."
         elif own is None:
             why = f"Feature {name} not found."
+        elif name == METADATA_VERSION and level < current:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Unsupported metadata.version downgrade from {current} to {level}. "
+                + _WHY_NO_METADATA_DOWNGRADE[UpgradeType(upgrade_type)],
+            )
+        elif name in NEVER_LOWERED and level < current:
+            why = "Can't downgrade the version of this feature."
         else:
             return
         raise KafkaError(

@@ -23,14 +23,20 @@ from minikafka.coordinator.group.environment import (
 )
 from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid
-from minikafka.metrics.names import GROUP_METRICS, SHARE_COORDINATOR_METRICS, TRANSACTION_METRICS
+from minikafka.metrics.coordinator_names import (
+    GROUP_METRICS,
+    SHARE_COORDINATOR_METRICS,
+    TRANSACTION_METRICS,
+    WRITE_LATENCY_AVG,
+    WRITE_LATENCY_MAX,
+)
 from minikafka.metrics.registry import Metrics
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.coordinator.group_service import GroupService
-from minikafka.server.coordinator.service import load_time_sensor
+from minikafka.server.coordinator.service import load_time_sensor, max_and_avg_sensor
 from minikafka.server.coordinator.share_persister import StatePersister
 from minikafka.server.coordinator.share_service import ShareService
 from minikafka.server.coordinator.topic import (
@@ -260,7 +266,7 @@ def _transaction_service(
 
 
 def _share_service(configs: ConfigService, parts: CoordinatorParts) -> ShareService:
-    config = configs.broker_config
+    config, now_ms = configs.broker_config, parts.replicas.clock.monotonic_ms()
     return ShareService(
         config=config,
         replicas=parts.replicas,
@@ -268,7 +274,12 @@ def _share_service(configs: ConfigService, parts: CoordinatorParts) -> ShareServ
         timer=parts.timer,
         log_io=parts.log_io,
         supervisor=parts.supervisor,
-        load_time=load_time_sensor(
-            parts.metrics, SHARE_COORDINATOR_METRICS, now_ms=parts.replicas.clock.monotonic_ms()
+        load_time=load_time_sensor(parts.metrics, SHARE_COORDINATOR_METRICS, now_ms=now_ms),
+        write_latency=max_and_avg_sensor(
+            parts.metrics,
+            SHARE_COORDINATOR_METRICS,
+            "ShareCoordinatorWriteLatency",
+            (WRITE_LATENCY_MAX, WRITE_LATENCY_AVG),
+            now_ms=now_ms,
         ),
     )

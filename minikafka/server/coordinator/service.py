@@ -34,7 +34,7 @@ from minikafka.clock import Clock
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
-from minikafka.metrics.names import LOAD_TIME_AVG, LOAD_TIME_MAX
+from minikafka.metrics.coordinator_names import LOAD_TIME_AVG, LOAD_TIME_MAX
 from minikafka.metrics.registry import MetricName, Metrics, Sensor
 from minikafka.metrics.series import Sample, Series
 from minikafka.metrics.stats import Avg, Max, WindowConfig
@@ -66,17 +66,26 @@ else:
 
 def load_time_sensor(metrics: Metrics, group: str, *, now_ms: int) -> Sensor:
     """Of milliseconds, each load's from when its leadership was known here. ``group``: of the metrics."""
-    sensor = metrics.sensor(f"{group}-PartitionLoadTime", now_ms=now_ms)
+    names = LOAD_TIME_MAX, LOAD_TIME_AVG
+    return max_and_avg_sensor(metrics, group, f"{group}-PartitionLoadTime", names, now_ms=now_ms)
+
+
+def max_and_avg_sensor(
+    metrics: Metrics, group: str, sensor_name: str, names: tuple[str, str], *, now_ms: int
+) -> Sensor:
+    """Its most and its mean of the last windows, under ``names``."""
+    sensor = metrics.sensor(sensor_name, now_ms=now_ms)
     windows = WindowConfig()
-    sensor.add(MetricName(LOAD_TIME_MAX, group), Max(windows))
-    sensor.add(MetricName(LOAD_TIME_AVG, group), Avg(windows))
+    max_name, avg_name = names
+    sensor.add(MetricName(max_name, group), Max(windows))
+    sensor.add(MetricName(avg_name, group), Avg(windows))
     return sensor
 
 
-def load_time_samples(
+def max_and_avg_samples(
     metrics: Metrics, group: str, series: Mapping[str, Series], *, now_ms: int
 ) -> Iterator[Sample]:
-    """Those two. ``series`` by the metric's name."""
+    """Of a ``max_and_avg_sensor``. ``series`` by the metric's name."""
     for name, shown in series.items():
         yield Sample(shown, metrics.metrics[MetricName(name, group)].measure(now_ms))
 

@@ -104,10 +104,14 @@ class ShareService(CoordinatorService["ShareShard"]):
         log_io: LogIo,
         supervisor: Supervisor,
         load_time: Sensor,
+        write_latency: Sensor,
     ) -> None:
+        """``write_latency``: milliseconds, of each request to write."""
         self.writes = 0
         """Of states of partitions, by their leaders."""
         self._config = config
+        self._write_latency = write_latency
+        self._pruned: dict[int, Offset] = {}
         parked: Purgatory = DelayedOperationPurgatory("Share", timer)
         settings = BrokerShareSettings(config)
         super().__init__(
@@ -140,6 +144,7 @@ class ShareService(CoordinatorService["ShareShard"]):
     async def answer(self, operation: Operation, group_id: str, partitions: Sequence[Any]) -> list[Any]:
         """``operation`` of each of ``partitions``, answered in their order when it is safe. What is not
         coordinated here is NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS."""
+        began_ms = self._clock.monotonic_ms()
         if operation is Operation.WRITE:
             self.writes += len(partitions)
         by_shard: dict[int, list[int]] = defaultdict(list)
@@ -155,6 +160,9 @@ class ShareService(CoordinatorService["ShareShard"]):
             for place, index in enumerate(indexes):
                 failed = isinstance(result, KafkaError)
                 answers[index] = operation.failed(partitions[index], result) if failed else result[place]
+        if operation is Operation.WRITE:
+            now_ms = self._clock.monotonic_ms()
+            self._write_latency.record(now_ms - began_ms, now_ms)
         return answers
 
     def _ask(
@@ -173,6 +181,15 @@ class ShareService(CoordinatorService["ShareShard"]):
             hosted_shard.RequestTicket(answer),
         )
         return answered
+
+    def pruned(self) -> list[tuple[TopicPartition, Offset]]:
+        """The partitions of the topic that are coordinated here, each with the offset below which it was last
+        pruned; those that were not since the broker started are left out."""
+        return [
+            (TopicPartition(self.topic.name, number), offset)
+            for number, offset in sorted(self._pruned.items())
+            if number in self._shards
+        ]
 
     def topics_deleted(self, topic_ids: Collection[UUID]) -> None:
         """Forget the states of topics that are gone."""
@@ -199,6 +216,7 @@ class ShareService(CoordinatorService["ShareShard"]):
         offset = Offset(min(redundant_offset, partition.log.high_watermark))
         if offset > partition.log.log_start_offset:
             self._replicas.delete_records(at, offset)
+            self._pruned[number] = offset
 
     async def _snapshot_cold(self) -> None:
         interval_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms

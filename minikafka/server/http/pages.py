@@ -31,9 +31,10 @@ from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 
 if TYPE_CHECKING:
-    from minikafka.server.http import exposition, metrics, status
+    from minikafka.server.http import coordinator_metrics, exposition, metrics, status
     from minikafka.server.http.access import HttpTls
 else:
+    coordinator_metrics = deferred("minikafka.server.http.coordinator_metrics")
     exposition = deferred("minikafka.server.http.exposition")
     metrics = deferred("minikafka.server.http.metrics")
     status = deferred("minikafka.server.http.status")
@@ -74,12 +75,14 @@ async def start_http(
     tls, credentials = await _tls(config), _credentials(config)
 
     def figures() -> ScrapeFigures:
-        groups, disks = metrics.GroupFigures(services), metrics.DiskFigures(services)
+        groups = coordinator_metrics.GroupFigures(services)
+        disks = metrics.DiskFigures(services)
         sources = [
             *metrics.sources_of_data(services, cleaner),
             disks.samples,
             *metrics.sources_of_clients(services),
             *metrics.sources_of_broker(services, socket_server, loop_lag, groups),
+            *coordinator_metrics.sources_of_coordinators(services, groups),
             *metrics.sources_of_security(
                 services, socket_server, dict if tls is None else tls.handshakes_failed
             ),

@@ -8,13 +8,16 @@ and ApiVersions tells clients. A new cluster has the levels of a new cluster of 
 
 | feature | levels | what they bring |
 |---|---|---|
-| ``eligible.leader.replicas.version`` | 1 | eligible leader replicas (KIP-966) |
+| ``eligible.leader.replicas.version`` | 0 to 1 | eligible leader replicas (KIP-966); always 1 |
 | ``group.version`` | 0 to 1 | 1: the consumer protocol of groups (KIP-848) |
-| ``kraft.version`` | 1 | nothing here: Kafka's tools take the levels of a release as a whole |
-| ``metadata.version`` | 33 | nothing here: that of 4.4, by which Kafka's tools know the release |
+| ``kraft.version`` | 0 to 1 | nothing here: Kafka's tools take the levels of a release as a whole; always 1 |
+| ``metadata.version`` | 7 to 33 | nothing here: Kafka's tools know a release by it; always 33, that of 4.4 |
 | ``share.version`` | 0 to 2 | 1: share groups (KIP-932); 2: their dead letter queues (KIP-1191) |
 | ``streams.version`` | 0 to 1 | 1: streams groups (KIP-1071) |
 | ``transaction.version`` | 0 to 2 | 1: records of newer format; 2: the second protocol (KIP-890) |
+
+Clients are told the ranges of 4.4, whatever a level means here. Three levels are never lowered: two of them
+Kafka does not lower either, because metadata might be lost; eligible leader replicas it lets one switch off.
 
 Level 0 is that of a feature that is not there: its APIs are answered with UNSUPPORTED_VERSION. A producer
 that knows the second version of the transaction protocol chooses it at ``transaction.version`` 2; the first
@@ -61,19 +64,24 @@ class SupportedLevels(NamedTuple):
 
 
 FEATURES: Final[Mapping[str, SupportedLevels]] = {
-    ELIGIBLE_LEADER_REPLICAS_VERSION: SupportedLevels(1, 1, 1),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: SupportedLevels(0, 1, 1),
     GROUP_VERSION: SupportedLevels(0, 1, 1),
-    KRAFT_VERSION: SupportedLevels(1, 1, 1),
-    METADATA_VERSION: SupportedLevels(33, 33, 33),
+    KRAFT_VERSION: SupportedLevels(0, 1, 1),
+    METADATA_VERSION: SupportedLevels(7, 33, 33),
     SHARE_VERSION: SupportedLevels(0, 2, 2),
     STREAMS_VERSION: SupportedLevels(0, 1, 1),
     TRANSACTION_VERSION: SupportedLevels(0, 2, 2),
 }
 """In alphabetical order."""
 
+NEVER_LOWERED: Final = frozenset({ELIGIBLE_LEADER_REPLICAS_VERSION, KRAFT_VERSION, METADATA_VERSION})
+"""See the module header."""
+
 DEFAULT_LEVELS: Final[Mapping[str, int]] = {name: levels.default for name, levels in FEATURES.items()}
 
-LEVELS_OF_KAFKA_3_9: Final[Mapping[str, int]] = {name: levels.min for name, levels in FEATURES.items()}
+LEVELS_OF_KAFKA_3_9: Final[Mapping[str, int]] = {
+    name: levels.default if name in NEVER_LOWERED else levels.min for name, levels in FEATURES.items()
+}
 """What can be switched off is."""
 
 APIS: Final[Mapping[ApiKey, str]] = {

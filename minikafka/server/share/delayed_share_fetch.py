@@ -24,7 +24,7 @@ from minikafka.purgatory.purgatory import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.share.hosted_share_partition import FetchFigures, HostedSharePartition
+from minikafka.server.share.hosted_share_partition import FetchFigures, HostedSharePartition, ShareCounts
 from minikafka.share.share_partition import AcquiredRecords, AcquireMode, FetchedBatch
 from minikafka.types import Buffer, Offset
 
@@ -46,6 +46,11 @@ class ShareFetchParams(NamedTuple):
     batch_size: int
     mode: AcquireMode
 
+    @property
+    def asks_for_records(self) -> bool:
+        """Whether an answer may have any."""
+        return self.max_records > 0 and self.max_bytes > 0
+
 
 class ShareRead(NamedTuple):
     """What a share partition answers."""
@@ -66,6 +71,7 @@ class ShareFetch:
         *,
         wanted: int,
         figures: FetchFigures,
+        counts: ShareCounts,
         replicas: ReplicaManager,
         log_io: LogIo,
         changed: Callable[[HostedSharePartition], None],
@@ -80,6 +86,7 @@ class ShareFetch:
         self._held: list[HostedSharePartition] = []
         self._wanted = wanted
         self._figures = figures
+        self._counts = counts
         self._acquires_since_ms = replicas.clock.monotonic_ms()
 
     def __repr__(self) -> str:
@@ -89,20 +96,25 @@ class ShareFetch:
         """What was acquired, and errors; nothing of the others."""
         clock = self._replicas.clock
         deadline_ms = clock.monotonic_ms() + self._params.max_wait_ms
+        has_waited = False
         try:
             while True:
                 left_ms = deadline_ms - clock.monotonic_ms()
+                is_expired = left_ms <= 0 and has_waited and not self._held
                 if self._held or self.is_ready(min_bytes=self._params.min_bytes if left_ms > 0 else 0):
                     acquired = len(self._held)
                     reads = self._failed() + await self._read_held()
                     if reads:
                         self._note_answer(acquired)
+                        self._counts.expired_fetches += is_expired
                         return reads
                 if left_ms <= 0:
+                    self._counts.expired_fetches += 1
                     self._note_acquire_time()
                     self._note_answer(0)
                     return []
                 await self._wait(left_ms)
+                has_waited = True
         finally:
             self._let_go()
 
@@ -119,7 +131,7 @@ class ShareFetch:
         if size_bytes < min_bytes or not (held or self._failed()):
             return False
         for hosted in held:
-            hosted.fetcher = self
+            hosted.begin_fetch(self)
         self._held = held
         if held:
             self._note_acquire_time()
@@ -230,6 +242,7 @@ class ShareFetch:
                 bytes_left -= len(chunk)
                 records_left -= sum(each.record_count for each in found)
                 hosted.keep_locks()
+                hosted.figures.note_acquired(found)
             elif shared.next_fetch_offset() <= offset:  # no progress
                 break
         return ShareRead(hosted, chunks[0] if len(chunks) == 1 else b"".join(chunks), acquired)
@@ -259,7 +272,7 @@ class ShareFetch:
     def _let_go(self) -> None:
         held, self._held = self._held, []
         for hosted in held:
-            hosted.fetcher = None
+            hosted.end_fetch()
         for hosted in held:
             self._changed(hosted)
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,7 +57,14 @@ from minikafka.types import TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.share.dead_letter_queue import DeadLetterQueues
     from minikafka.share import share_partition
-    from minikafka.share.share_partition import AcknowledgeType, Run, ShareLimits, SharePartition, Transition
+    from minikafka.share.share_partition import (
+        AcknowledgeType,
+        AcquiredRecords,
+        Run,
+        ShareLimits,
+        SharePartition,
+        Transition,
+    )
 else:
     share_partition = deferred("minikafka.share.share_partition")
 
@@ -100,6 +107,8 @@ class ShareCounts:
         """Of those, what failed for good, by group."""
         self.load_times_ms = Histogram()
         """Until a share partition was loaded, or could not be."""
+        self.expired_fetches = 0
+        """Share fetches that were answered because their max wait was over."""
         self.fetches: dict[str, FetchFigures] = {}
         """By group, of those with members here."""
 
@@ -112,6 +121,42 @@ class FetchFigures:
         """From when a fetch came, or had last held partitions, until it held some, or its time was up."""
         self.acquired_percents = Histogram()
         """How many of a fetch's partitions were held when it was answered."""
+
+
+class SharePartitionFigures:
+    """How the fetches of one share partition went (Kafka: ``SharePartitionMetrics``)."""
+
+    def __init__(self) -> None:
+        self.fetch_lock_times_ms = Histogram()
+        """How long each fetch had it for itself."""
+        self.fetch_lock_percents = Histogram()
+        """Of the time from the end of the fetch before to the end of this one, how much this one had it."""
+        self.batch_records = Histogram()
+        """Records of each batch that came to be in flight."""
+        self._held_since_ms = 0
+        self._idle_ms = 0
+        self._free_since_ms: int | None = None
+
+    def note_acquired(self, acquired: Iterable[AcquiredRecords]) -> None:
+        """A member was given these. Those that come again were in flight before, unless the session of who
+        had them has ended: that takes the delivery back."""
+        for each in acquired:
+            if each.delivery_count == 1:
+                self.batch_records.update(each.record_count)
+
+    def fetch_began(self, now_ms: int) -> None:
+        """It is held by a fetch."""
+        self._held_since_ms = now_ms
+        self._idle_ms = 0 if self._free_since_ms is None else now_ms - self._free_since_ms
+
+    def fetch_ended(self, now_ms: int) -> None:
+        """It is held by none. The percentage as ``recordFetchLockRatioMetric`` has it: what took no whole
+        millisecond counts as one, and a fetch right behind another as all of the time."""
+        held_ms = now_ms - self._held_since_ms
+        self._free_since_ms = now_ms
+        self.fetch_lock_times_ms.update(held_ms)
+        total_ms = held_ms + self._idle_ms
+        self.fetch_lock_percents.update(100 * max(held_ms, 1) // total_ms if total_ms else 100)
 
 
 class ShareParts(NamedTuple):
@@ -153,6 +198,7 @@ class HostedSharePartition:
         """Why it has ended."""
         self.lock_timeouts = 0
         """Records (Kafka: ``SharePartitionMetrics``)."""
+        self.figures = SharePartitionFigures()
         self.fetcher: object | None = None
         """The fetch that is reading; one at a time."""
         self._parts = parts
@@ -227,6 +273,16 @@ class HostedSharePartition:
             raise
         return partition
 
+    def begin_fetch(self, fetcher: object) -> None:
+        """``fetcher`` reads, and no other may until ``end_fetch``."""
+        self.fetcher = fetcher
+        self.figures.fetch_began(self._now_ms())
+
+    def end_fetch(self) -> None:
+        """Others may read."""
+        self.fetcher = None
+        self.figures.fetch_ended(self._now_ms())
+
     def end(self, error: KafkaError) -> None:
         """Give out nothing more. Idempotent."""
         if self._state is _State.ENDED:
@@ -274,6 +330,8 @@ class HostedSharePartition:
             self._shared = share_partition.SharePartition(start_offset, state.batches, self._limits())
             self._shared.move_start(partition.log.log_start_offset)
             self._state = _State.ACTIVE
+            for run in self._shared.runs:
+                self.figures.batch_records.update(run.count)
             self._bury(self._shared.resume_archiving())
 
     async def _reset_offset(self) -> int:

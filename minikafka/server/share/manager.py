@@ -139,7 +139,7 @@ class SharePartitionManager:
                 hosted.append(self._find_or_begin(ShareKey(group_id, at), topic))
             except KafkaError as error:
                 answers[at] = error
-        if not hosted:
+        if not hosted or not params.asks_for_records:
             return answers
         if answers:
             params = params._replace(max_wait_ms=0)
@@ -148,6 +148,7 @@ class SharePartitionManager:
             hosted,
             wanted=len(partitions),
             figures=self._figures(group_id),
+            counts=self.counts,
             replicas=self._replicas,
             log_io=self._parts.log_io,
             changed=self._changed,

@@ -14,6 +14,8 @@ from minikafka.config.group import (
     group_config,
     within_bounds,
 )
+from minikafka.config.not_honoured import kafka_properties
+from minikafka.config.resolution import BrokerProperties, describe_group
 from minikafka.errors import ErrorCode, KafkaError
 
 BOUNDS = SimpleNamespace(
@@ -162,6 +164,11 @@ def test_where_a_share_group_begins(text: str, strategy: str, duration_ms: int) 
             {"streams.task.offset.interval.ms": "14999"},
             "greater than or equal to group.streams.min.task.offset.interval.ms (15000)",
         ),
+        (
+            {"streams.assignor.name": "highly_available"},
+            "streams.assignor.name 'highly_available' is not a registered task assignor. "
+            "Registered assignors are: [sticky].",
+        ),
         ({"share.session.timeout.ms": "1"}, "greater than or equal to group.share.min.session.timeout.ms"),
         (
             {"share.delivery.count.limit": "2"},
@@ -187,6 +194,18 @@ def test_what_is_not_allowed_is_refused_with_kafkas_words(overrides: dict[str, s
         check_group_overrides(BOUNDS, overrides)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
     assert says in str(caught.value.message)
+
+
+def test_the_default_of_every_property_is_described_with_the_brokers() -> None:
+    properties = BrokerProperties()
+    entries = {each.name: each for each in describe_group(properties, properties.effective(), {})}
+    assert entries.keys() == kafka_properties().group.keys()
+    assert entries["streams.assignor.name"].value == "sticky"
+    assert [each.name for each in entries["streams.assignor.name"].synonyms] == ["group.streams.assignors"]
+    assert [each.name for each in entries["share.session.timeout.ms"].synonyms] == [
+        "group.share.session.timeout.ms"
+    ]
+    check_group_overrides(BOUNDS, {"streams.assignor.name": "sticky"})
 
 
 def test_both_ends_of_a_range_are_allowed() -> None:

@@ -16,8 +16,6 @@ from minikafka.config.resolution import BrokerProperties, check_broker_overrides
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ConfigError, KafkaError
 
-OF_GROUPS_TO_COME = ("share.", "streams.")
-
 
 def test_every_property_is_known() -> None:
     known = kafka_properties()
@@ -26,7 +24,7 @@ def test_every_property_is_known() -> None:
         name for name in known.topic if name not in TOPIC_CONFIG_KEYS and not known.topic[name].internal
     ]
     unknown += [name for name in known.group if name not in GROUP_CONFIG_KEYS]
-    assert [name for name in unknown if not name.startswith(OF_GROUPS_TO_COME)] == []
+    assert unknown == []
 
 
 def test_no_property_has_two_kinds_and_every_treatment_is_for_something() -> None:

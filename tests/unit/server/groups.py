@@ -14,7 +14,7 @@ from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.topic import TopicConfig
 from minikafka.coordinator.group.messages import Answer, Append, Effects, GroupOperation
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics.names import GROUP_METRICS
+from minikafka.metrics.coordinator_names import GROUP_METRICS
 from minikafka.metrics.registry import Metrics
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue

@@ -55,9 +55,10 @@ async def test_no_update_and_the_level_that_is_there_succeed(admin_broker: Any, 
     ("name", "level", "upgrade_type", "why"),
     [
         ("group.version", 2, UP, "Local controller 1 only supports versions 0-1"),
-        ("kraft.version", 0, SAFE, "Local controller 1 only supports versions 1"),
-        ("metadata.version", 27, SAFE, "Local controller 1 only supports versions 33"),
-        ("eligible.leader.replicas.version", 0, SAFE, "Local controller 1 only supports versions 1"),
+        ("kraft.version", 0, SAFE, "Can't downgrade the version of this feature."),
+        ("metadata.version", 6, SAFE, "Local controller 1 only supports versions 7-33"),
+        ("metadata.version", 34, UP, "Local controller 1 only supports versions 7-33"),
+        ("eligible.leader.replicas.version", 0, UNSAFE, "Can't downgrade the version of this feature."),
         ("no.such.version", 1, UP, "Local controller 1 does not support this feature."),
         ("no.such.version", 0, UP, "Feature no.such.version not found."),
         ("group.version", -1, UP, "A feature version cannot be less than 0."),
@@ -86,6 +87,22 @@ async def test_what_is_wrong_with_one_is_the_answer_to_all(
         f"Invalid update version {level} for feature {name}. {why}"
     )
     assert await finalized(admin_broker) == before
+
+
+@pytest.mark.parametrize(
+    ("upgrade_type", "why"),
+    [
+        (SAFE, "Refusing to perform the requested downgrade because it might delete metadata information."),
+        (UNSAFE, "Unsafe metadata downgrade is not supported in this version."),
+    ],
+)
+async def test_the_metadata_version_is_not_lowered_as_by_kafka(
+    admin_broker: Any, upgrade_type: int, why: str
+) -> None:
+    answer = await update(admin_broker, 2, ("metadata.version", 27), upgrade_type=upgrade_type)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert answer.error_message.endswith(f"Unsupported metadata.version downgrade from 33 to 27. {why}")
+    assert (await finalized(admin_broker))["metadata.version"] == 33
 
 
 async def test_levels_go_down_and_up_again(admin_broker: Any) -> None:
@@ -189,15 +206,21 @@ async def test_a_change_of_another_broker_is_heard_of(admin_broker: Any) -> None
 async def test_api_versions_says_the_same(admin_broker: Any) -> None:
     answer = await api_versions(admin_broker)
     supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
-    assert supported == {name: (levels.min, levels.max) for name, levels in FEATURES.items()}
+    assert supported == {
+        "eligible.leader.replicas.version": (0, 1),
+        "group.version": (0, 1),
+        "kraft.version": (0, 1),
+        "metadata.version": (7, 33),
+        "share.version": (0, 2),
+        "streams.version": (0, 1),
+        "transaction.version": (0, 2),
+    }, "those of Kafka 4.4.0 (BrokerFeatures.defaultSupportedFeatures)"
     assert await finalized(admin_broker) == {name: levels.default for name, levels in FEATURES.items()}
     assert answer.finalized_features_epoch == 0, "more than -1, of a client that has heard of none"
     older = await api_versions(admin_broker, 3)
-    assert {each.name for each in older.supported_features} == {
-        "eligible.leader.replicas.version",
-        "kraft.version",
-        "metadata.version",
-    }, "clients before version 4 read no lowest level of 0 (KIP-1022)"
+    assert {each.name for each in older.supported_features} == {"metadata.version"}, (
+        "clients before version 4 read no lowest level of 0 (KIP-1022)"
+    )
 
 
 async def test_a_level_is_kept_over_restarts(admin_broker: Any) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from minikafka.coordinator.group.messages import Answer, Effects
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics import names
-from minikafka.metrics.names import GROUP_METRICS
+from minikafka.metrics import coordinator_names as names
+from minikafka.metrics.coordinator_names import GROUP_METRICS
 from minikafka.server.coordinator.hosted_shard import ShardState
-from minikafka.server.coordinator.service import load_time_samples
+from minikafka.server.coordinator.service import max_and_avg_samples
 from minikafka.server.runtime.java_hash import java_abs, string_hash, to_int
 from minikafka.types import TopicPartition
 from tests.unit.server.groups import AT, Asked, Coordinator, NotedAppend, committed
@@ -64,7 +64,7 @@ def test_a_partition_that_is_led_here_is_loaded_and_then_served(coordinator: Coo
 def test_the_time_from_leadership_until_the_groups_are_served_is_measured(coordinator: Coordinator) -> None:
     def load_times() -> list[float]:
         now_ms = coordinator.replicas.clock.monotonic_ms()
-        samples = load_time_samples(
+        samples = max_and_avg_samples(
             coordinator.metrics, GROUP_METRICS, names.GROUPS_LOAD_TIMES, now_ms=now_ms
         )
         return [each.value for each in samples]

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
-from minikafka.server.http.metrics import LeaderOffsets
+from minikafka.server.http.coordinator_metrics import LeaderOffsets
 from minikafka.testing import Broker
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from minikafka.config.topic import ALL
 from minikafka.metrics.names import ALL_SERIES, CONTROLLER_EVENTS, PURGATORY_SIZE
 from minikafka.metrics.series import Sample, Series, SeriesType
-from minikafka.server.http import metrics
+from minikafka.server.http import coordinator_metrics, metrics
 from minikafka.server.http.exposition import CHUNK_SAMPLES, Exposition
 from minikafka.server.http.pages import METRICS_CONTENT_TYPE, reasons_not_ready
 from minikafka.server.replica.replica_fetchers import FetcherStats, LeaderEndpoint
@@ -235,8 +235,8 @@ async def test_what_has_no_series_because_there_is_too_much_is_counted(
         await consumer.commit({At("orders", 0): 1, At("orders", 1): 1})
     partitions = len(broker.server.services.replica_manager.partitions)
     for module, limit in (
-        (metrics, "GROUPS_MAX"),
-        (metrics, "GROUP_OFFSETS_MAX"),
+        (coordinator_metrics, "GROUPS_MAX"),
+        (coordinator_metrics, "GROUP_OFFSETS_MAX"),
         (metrics, "PARTITIONS_MAX"),
         (metrics, "PARTITIONS_MAX"),
     ):
@@ -252,6 +252,8 @@ async def test_what_has_no_series_because_there_is_too_much_is_counted(
         "fetched partitions": 0,
         "groups": 1,
         "group offsets": 2,
+        "share partitions": 0,
+        "summaries of share partitions": 0,
     }
     names = {name for name, _ in found}
     assert not names & {"kafka_consumergroup_members", "kafka_log_log_size"}
@@ -286,7 +288,7 @@ async def test_a_great_many_groups_are_read_in_turns_and_shown_up_to_a_limit(
     found = await asking
     assert turns > 3_000
     shown = sum(name == "kafka_consumergroup_members" for name, _ in found)
-    assert shown == 1 + metrics.LABEL_BYTES_MAX // 1000
+    assert shown == 1 + coordinator_metrics.LABEL_BYTES_MAX // 1000
     assert value(found, "minikafka_scrape_left_out", what="groups") == 3_001 - shown
     assert value(found, "kafka_coordinator_group_groupmetadatamanager_numgroups") == 3_001
     assert value(found, "minikafka_group_memory_bytes") > 3_000_000

@@ -10,11 +10,11 @@ import pytest
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import ErrorCode
 from minikafka.log.segment.fetch_data import FetchIsolation
-from minikafka.metrics import names
+from minikafka.metrics import coordinator_names as names
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
-from minikafka.server.http.metrics import share_groups
+from minikafka.server.http.coordinator_metrics import share_groups
 from minikafka.server.runtime.features import DEFAULT_LEVELS, SHARE_VERSION
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.running import eventually, topics_of

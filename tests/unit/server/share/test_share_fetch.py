@@ -14,7 +14,7 @@ import pytest
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.coordination.paths import uuid_to_text
 from minikafka.coordinator.share.messages import InitializeShareState, ReadShareState
-from minikafka.errors import ErrorCode
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.producers.append import BY_COORDINATOR
 from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.records.records import (
@@ -27,7 +27,9 @@ from minikafka.protocol.records.records import (
 )
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.broker import Broker
-from minikafka.server.http.metrics import share_groups
+from minikafka.server.http import coordinator_metrics, metrics
+from minikafka.server.http.coordinator_metrics import share_groups, share_partitions_left_out
+from minikafka.server.share.hosted_share_partition import SharePartitionFigures
 from minikafka.server.tracing.sessions import SessionOptions
 from minikafka.types import TopicPartition
 from tests.unit.server.running import eventually, running, topics_of, until
@@ -343,6 +345,161 @@ async def test_a_lock_that_is_over_gives_its_records_to_another(tmp_path: Path) 
         assert await b.acknowledge((0, 3, ACCEPT)) is ErrorCode.NONE
 
 
+def summary_of(broker: Shared, name: str) -> dict[str, float]:
+    """Its count and its median; empty while it is not shown."""
+    found = {}
+    for sample in share_groups(broker.broker.services):
+        if sample is not None and sample.series.name.endswith(name):
+            found[sample.suffix or sample.labels[-1]] = sample.value
+    return {key: found[key] for key in ("_count", "0.50") if key in found}
+
+
+def value_of(broker: Shared, name: str) -> list[float]:
+    return [
+        sample.value
+        for sample in share_groups(broker.broker.services)
+        if sample is not None and sample.series.sample.endswith(name)
+    ]
+
+
+async def test_a_fetch_that_asks_for_no_record_is_answered_at_once(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+        member = await broker.member("a")
+        broker.produce(4)
+        # What there is would be found again and again until max wait, and nobody else would have a turn.
+        assert await member.gets(max_records=0, max_wait_ms=500) == []
+        assert value_of(broker, "delayedsharefetchmetrics_expires_total") == [0]
+        assert await member.gets() == [(0, 3, 1)]
+        counts = broker.broker.services.replica_manager.stats.of("t")
+        assert counts.share_fetch_requests == 1
+
+
+async def test_requests_are_counted_by_topic_and_those_that_fail(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+        stats = broker.broker.services.replica_manager.stats
+
+        def counts() -> tuple[int, ...]:
+            assert stats.total().share_fetch_requests == stats.of("t").share_fetch_requests
+            of_topic = stats.of("t")
+            return (
+                of_topic.share_fetch_requests,
+                of_topic.failed_share_fetch_requests,
+                of_topic.share_acknowledgement_requests,
+                of_topic.failed_share_acknowledgement_requests,
+            )
+
+        a = await broker.member("a")
+        broker.produce(4)
+        assert await a.gets() == [(0, 3, 1)]
+        assert counts() == (1, 0, 0, 0)
+        assert await a.acknowledge((0, 0, ACCEPT)) is ErrorCode.NONE
+        assert counts() == (1, 0, 1, 0)
+        assert await a.acknowledge((0, 0, ACCEPT), (1, 1, ACCEPT)) is ErrorCode.NONE  # again: passed over
+        assert await a.gets((2, 2, ACCEPT), max_wait_ms=0) == []  # both at once
+        assert counts() == (2, 0, 3, 0)
+        assert await a.acknowledge((2, 2, ACCEPT), (9, 9, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
+        assert counts() == (2, 0, 4, 1)
+        parked = broker.broker.services.replica_manager.parked.share_fetch
+        end = asyncio.ensure_future(a.fetch())
+        await until(broker.broker, lambda: parked.delayed == 1, "the fetch waits")
+        (hosted,) = broker.broker.services.share_partitions.hosted()
+        hosted.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it moved"))
+        answer = await end
+        assert answer.responses[0].partitions[0].error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert counts() == (3, 1, 4, 1)
+        await topics_of(broker.broker).create_topic("not-shared", partitions=1)
+        shown = [
+            (sample.series.sample, *sample.labels, sample.value)
+            for sample in metrics._traffic(broker.broker.services)
+            if "share" in sample.series.name
+        ]
+        assert shown == [
+            (f"kafka_server_brokertopicmetrics_{name}_total", *topic, count)
+            for name, count in (
+                ("totalsharefetchrequests", 3),
+                ("failedsharefetchrequests", 1),
+                ("totalshareacknowledgementrequests", 4),
+                ("failedshareacknowledgementrequests", 1),
+            )
+            for topic in ((), ("t",))
+        ]
+
+
+async def test_fetches_whose_max_wait_is_over_are_counted(tmp_path: Path) -> None:
+    async with shared(tmp_path) as broker:
+        a = await broker.member("a")
+        expired = "delayedsharefetchmetrics_expires_total"
+        assert value_of(broker, expired) == [0]
+        assert await a.gets(max_wait_ms=0) == []
+        assert await a.gets(max_wait_ms=20) == []
+        assert value_of(broker, expired) == [2]
+        broker.produce(2)
+        assert await a.gets() == [(0, 1, 1)]
+        assert value_of(broker, expired) == [2]
+        broker.produce(1)
+        assert await a.gets(max_wait_ms=20, min_bytes=1 << 16) == [(2, 2, 1)]  # too little, but it is over
+        assert value_of(broker, expired) == [3]
+
+
+async def test_metrics_tell_how_long_fetches_kept_others_away_and_how_large_batches_are(
+    tmp_path: Path,
+) -> None:
+    async with shared(tmp_path) as broker:
+        a = await broker.member("a")
+        assert await a.gets(max_wait_ms=0) == []
+        await until(
+            broker.broker, lambda: summary_of(broker, "inflightbatchmessagecount") != {}, "it is hosted"
+        )
+        assert summary_of(broker, "fetchlocktimems") == {"_count": 0, "0.50": 0}
+        broker.produce(4)
+        assert await a.gets() == [(0, 3, 1)]
+        assert summary_of(broker, "inflightbatchmessagecount") == {"_count": 1, "0.50": 4}
+        assert summary_of(broker, "fetchlocktimems")["_count"] == 1
+        assert summary_of(broker, "fetchlockratio") == {"_count": 1, "0.50": 100}  # none was before it
+        assert await a.acknowledge((0, 3, RELEASE)) is ErrorCode.NONE
+        assert await a.gets() == [(0, 3, 2)]  # the same batch once more
+        assert summary_of(broker, "inflightbatchmessagecount")["_count"] == 1
+        assert summary_of(broker, "fetchlocktimems")["_count"] == 2
+    async with shared(tmp_path, is_new=False) as broker:
+        a = await broker.member("a")
+        assert await a.gets() == [(0, 3, 2)]
+        assert summary_of(broker, "inflightbatchmessagecount") == {"_count": 1, "0.50": 4}  # as it was loaded
+
+
+async def test_share_partitions_beyond_a_limit_have_no_series_and_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shared(tmp_path) as broker:
+        services = broker.broker.services
+        a = await broker.member("a")
+        assert await a.gets(max_wait_ms=0) == []
+        assert len(value_of(broker, "inflightmessagecount")) == 1
+        assert [count for _, count in share_partitions_left_out(services)] == [0, 0]
+        monkeypatch.setattr(coordinator_metrics, "SHARE_SUMMARIES_MAX", 0)
+        assert len(value_of(broker, "inflightmessagecount")) == 1
+        assert summary_of(broker, "fetchlocktimems") == {}
+        assert [count for _, count in share_partitions_left_out(services)] == [0, 1]
+        monkeypatch.setattr(coordinator_metrics, "SHARE_PARTITIONS_MAX", 0)
+        assert value_of(broker, "inflightmessagecount") == []
+        assert [count for _, count in share_partitions_left_out(services)] == [1, 1]
+
+
+def test_the_share_of_its_time_that_a_fetch_holds_a_share_partition() -> None:
+    def percent_after_one(began_ms: int, ended_ms: int) -> float:
+        """Of a fetch behind one that ended at 1,010 and had all of its time."""
+        figures = SharePartitionFigures()
+        figures.fetch_began(1_000)
+        figures.fetch_ended(1_010)
+        assert figures.fetch_lock_percents.quantiles([0.0]) == [100]
+        figures.fetch_began(began_ms)
+        figures.fetch_ended(ended_ms)
+        return figures.fetch_lock_percents.quantiles([0.0])[0]
+
+    assert percent_after_one(1_040, 1_050) == 25
+    assert percent_after_one(1_030, 1_030) == 5  # as if it had taken a millisecond
+    assert percent_after_one(1_010, 1_010) == 100
+
+
 async def test_metrics_tell_of_each_share_partition(tmp_path: Path) -> None:
     async with shared(tmp_path) as broker:
         await broker.set_group(**{"record.lock.duration.ms": "1000"})
@@ -350,7 +507,7 @@ async def test_metrics_tell_of_each_share_partition(tmp_path: Path) -> None:
         def numbers() -> dict[str, float]:
             found = {}
             for sample in share_groups(broker.broker.services):
-                if sample is not None and sample.labels == ("g", "t", "0"):
+                if sample is not None and sample.labels == ("g", "t", "0") and not sample.suffix:
                     found[sample.series.name.rsplit("_", 1)[1]] = sample.value
             return found
 
@@ -371,12 +528,7 @@ async def test_metrics_tell_how_the_fetches_of_a_group_go_while_it_has_members(t
     async with shared(tmp_path) as broker:
 
         def numbers(name: str) -> dict[str, float]:
-            """Of a summary: its count and its median."""
-            found = {}
-            for sample in share_groups(broker.broker.services):
-                if sample is not None and sample.series.name.endswith(name):
-                    found[sample.suffix or sample.labels[-1]] = sample.value
-            return {key: found[key] for key in ("_count", "0.50") if key in found}
+            return summary_of(broker, name)
 
         ratio, acquire_time = "requesttopicpartitionsfetchratio", "topicpartitionsacquiretimems"
         assert numbers("partitionloadtimems")["_count"] == 0
@@ -470,6 +622,9 @@ async def test_states_that_later_snapshots_have_made_redundant_are_deleted(tmp_p
         replicas = broker.broker.services.replica_manager
         log = replicas.partition(TopicPartition("__share_group_state", 0)).log
         await until(broker.broker, lambda: log.log_start_offset == log.log_end_offset - 1, "it is pruned")
+        assert value_of(broker, "last_pruned_offset") == [log.log_start_offset]
+        (longest,) = value_of(broker, "write_latency_max")
+        assert longest >= value_of(broker, "write_latency_avg")[0] >= 0
     async with shared(tmp_path, is_new=False) as broker:
         member = await broker.member("b")
         assert await member.gets() == [(2, 2, 1)]
