@@ -91,6 +91,10 @@ class Console:
     def __repr__(self) -> str:
         return f"Console({self._view})"
 
+    async def begin(self) -> None:
+        """Reach the cluster now, which otherwise is done when it is first asked. Raises BrokerUnavailable."""
+        await self._view.admin.nodes()
+
     async def close(self) -> None:
         await self._groups.close()
         await self._view.close()
