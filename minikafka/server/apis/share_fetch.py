@@ -263,7 +263,7 @@ async def _found(
     found = await services.share_partitions.fetch(session.key.group_id, wanted, params)
     if params.asks_for_records:
         failed = {topic for at, topic in wanted if isinstance(found.get(at), KafkaError)}
-        for topic in {topic for _, topic in wanted}:
+        for topic in dict.fromkeys(topic for _, topic in wanted):
             counts = services.replica_manager.stats.of(topic)
             counts.share_fetch_requests += 1
             counts.failed_share_fetch_requests += topic in failed
@@ -303,7 +303,7 @@ async def _acknowledged(
     if valid:
         done = await services.share_partitions.acknowledge(key.group_id, key.member_id, valid)
         failed = {topics[at] for at, error in done.items() if error is not None}
-        for topic in set(topics.values()):
+        for topic in dict.fromkeys(topics.values()):
             counts = services.replica_manager.stats.of(topic)
             counts.share_acknowledgement_requests += 1
             counts.failed_share_acknowledgement_requests += topic in failed
