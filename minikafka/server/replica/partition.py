@@ -404,19 +404,15 @@ class Partition:
         lagging = self.replication.lagging(log_end_offset=log.log_end_offset, now_ms=now_ms)
         if not lagging:
             return None
-        logger.info(
-            "out of sync in %s, with high watermark %d and log end %d: %s",
-            self.topic_partition,
-            log.high_watermark,
-            log.log_end_offset,
-            ", ".join(
-                f"broker {each.broker_id} "
-                + (f"(log end {each.log_end_offset})" if each.log_end_offset >= 0 else "(has not fetched)")
-                for each in lagging
-            ),
-        )
         leaving = [follower.broker_id for follower in lagging]
         cause = "; ".join(follower.lag_text(log.log_end_offset, now_ms) for follower in lagging)
+        logger.info(
+            "%s: %s: high watermark %d, log end %d",
+            self.topic_partition,
+            cause,
+            log.high_watermark,
+            log.log_end_offset,
+        )
         return self._propose(tuple(member for member in self.isr if member not in leaving), cause=cause)
 
     def maybe_clear_eligible(self) -> IsrChange | None:
