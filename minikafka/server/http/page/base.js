@@ -32,8 +32,11 @@ function field(label, control, properties = {}) {
 /** Options are texts, or pairs of a value and a text. */
 function select(id, options, properties = {}) {
   const choices = options.map((each) => (Array.isArray(each) ? each : [each, each]));
-  return make("select", { id, ...properties },
-    ...choices.map(([value, text]) => make("option", { value, textContent: text })));
+  return make(
+    "select",
+    { id, ...properties },
+    ...choices.map(([value, text]) => make("option", { value, textContent: text })),
+  );
 }
 
 /** Have a select offer these, and keep what is chosen where it is still there. */
@@ -59,7 +62,11 @@ class Refusal extends Error {
 
 /** The JSON at a path relative to the page. Throws a Refusal, or what fetch throws when nobody answers. */
 async function ask(path, { timeoutMs = ANSWER_TIMEOUT_MS, ...options } = {}) {
-  const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(timeoutMs), ...options });
+  const response = await fetch(path, {
+    cache: "no-store",
+    signal: AbortSignal.timeout(timeoutMs),
+    ...options,
+  });
   if (!response.ok) {
     const reason = (await response.text()).trim().slice(0, REASON_LENGTH_MAX);
     throw new Refusal(response.status, reason || `status ${response.status}`);
@@ -69,7 +76,9 @@ async function ask(path, { timeoutMs = ANSWER_TIMEOUT_MS, ...options } = {}) {
 
 /** The same of what is below api/; arguments that are empty or null are left out. */
 function askCluster(path, query = {}, options = {}) {
-  const told = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const told = Object.entries(query).filter(
+    ([, value]) => value !== null && value !== undefined && value !== "",
+  );
   const search = new URLSearchParams(told).toString();
   return ask(`api/${path}${search && `?${search}`}`, options);
 }

@@ -33,13 +33,15 @@ const TIMELINE_MS = 15 * 60 * 1000;
 function drawTimeline(element, events, now) {
   const recent = events.filter((each) => each.at_ms > now - TIMELINE_MS);
   const kinds = [...new Set(recent.map((each) => each.kind))].sort();
-  element.replaceChildren(...kinds.flatMap((kind) => {
-    const track = make("div", { className: "track" });
-    for (const each of recent.filter((each) => each.kind === kind)) {
-      const title = `${timeText(each.at_ms)} ${each.subject}: ${each.text}`;
-      const dot = track.appendChild(make("span", { title, className: each.isBad ? "bad" : "" }));
-      dot.style.left = `${100 - ((now - each.at_ms) / TIMELINE_MS) * 100}%`;
-    }
-    return [make("span", {}, kind), track];
-  }));
+  element.replaceChildren(
+    ...kinds.flatMap((kind) => {
+      const track = make("div", { className: "track" });
+      for (const each of recent.filter((each) => each.kind === kind)) {
+        const title = `${timeText(each.at_ms)} ${each.subject}: ${each.text}`;
+        const dot = track.appendChild(make("span", { title, className: each.isBad ? "bad" : "" }));
+        dot.style.left = `${100 - ((now - each.at_ms) / TIMELINE_MS) * 100}%`;
+      }
+      return [make("span", {}, kind), track];
+    }),
+  );
 }

@@ -17,8 +17,10 @@ function remember(told) {
     if (before && elapsedMs < SAMPLES_APART_MS) continue; // the server has answered out of its memory
     counters.set(each.node_id, { at_ms: told.at_ms, ...each });
     if (!before) continue;
-    const rate = (name) => (each[name] === null || before[name] === null || each[name] < before[name] ? null
-      : ((each[name] - before[name]) * 1000) / elapsedMs);
+    const rate = (name) =>
+      each[name] === null || before[name] === null || each[name] < before[name]
+        ? null
+        : ((each[name] - before[name]) * 1000) / elapsedMs;
     const sample = { at_ms: told.at_ms, ...Object.fromEntries(COUNTERS.map((name) => [name, rate(name)])) };
     rates.set(each.node_id, [...(rates.get(each.node_id) ?? []), sample].slice(-SAMPLES_MAX));
   }
@@ -32,7 +34,8 @@ const linePairs = (id, name) => (rates.get(id) ?? []).map((each) => [each.at_ms,
 function totalPairs(name) {
   const sums = new Map();
   for (const samples of rates.values()) {
-    for (const each of samples) if (each[name] !== null) sums.set(each.at_ms, (sums.get(each.at_ms) ?? 0) + each[name]);
+    for (const each of samples)
+      if (each[name] !== null) sums.set(each.at_ms, (sums.get(each.at_ms) ?? 0) + each[name]);
   }
   return [...sums].sort(([a], [b]) => a - b).slice(-SAMPLES_MAX);
 }
@@ -40,7 +43,11 @@ function totalPairs(name) {
 function total(name, shown, title) {
   const pairs = totalPairs(name);
   const last = pairs.length ? pairs[pairs.length - 1][1] : null;
-  return { value: last === null ? "…" : perSecond(last, shown), spark: pairs, label: `${title}, the last minutes` };
+  return {
+    value: last === null ? "…" : perSecond(last, shown),
+    spark: pairs,
+    label: `${title}, the last minutes`,
+  };
 }
 
 function brokerRow(each) {
@@ -49,13 +56,19 @@ function brokerRow(each) {
   return [
     { value: broker(each.node_id) + (each.is_controller ? " (controller)" : ""), href: page && page.href },
     bad((each.is_alive ? "alive" : "offline") + silent, !each.is_alive || Boolean(each.why_not)),
-    `${each.host}:${each.port}`, each.rack, each.version,
+    why([`broker ${each.node_id}`, { subject: "broker", broker: each.node_id }]),
     each.started_at_ms ? duration(cluster.at_ms - each.started_at_ms) : null,
-    each.leaders, each.replicas, each.log_bytes === null ? null : bytes(each.log_bytes),
-    perSecond(rateNow(each.node_id, "in_bytes"), bytes), perSecond(rateNow(each.node_id, "out_bytes"), bytes),
-    perSecond(rateNow(each.node_id, "requests"), decimal),
     { spark: linePairs(each.node_id, "in_bytes"), label: `Bytes in of broker ${each.node_id}` },
-    each.connections, why([`broker ${each.node_id}`, { subject: "broker", broker: each.node_id }]),
+    perSecond(rateNow(each.node_id, "in_bytes"), bytes),
+    perSecond(rateNow(each.node_id, "out_bytes"), bytes),
+    perSecond(rateNow(each.node_id, "requests"), decimal),
+    each.log_bytes === null ? null : bytes(each.log_bytes),
+    each.leaders,
+    each.replicas,
+    each.connections,
+    `${each.host}:${each.port}`,
+    each.rack,
+    each.version,
   ];
 }
 
@@ -88,10 +101,30 @@ views[""] = {
       title: "Cluster",
       nodes: [
         cards,
-        ...table("cluster-brokers", "Brokers", ["Broker", "State", "Address", "Rack", "Version", "Up for",
-          ["Leaders"], ["Replicas"], ["On disk"], ["In"], ["Out"], ["Requests"], "Bytes in", ["Connections"], "Why?"]),
-        ...table("troubled", "Topics in trouble", ["Topic", ["Partitions"], ["Offline"], ["Under-replicated"],
-          ["Under min ISR"]]),
+        ...table("cluster-brokers", "Brokers", [
+          "Broker",
+          "State",
+          "Why?",
+          "Up for",
+          "Bytes in",
+          ["In"],
+          ["Out"],
+          ["Requests"],
+          ["On disk"],
+          ["Leaders"],
+          ["Replicas"],
+          ["Connections"],
+          "Address",
+          "Rack",
+          "Version",
+        ]),
+        ...table("troubled", "Topics in trouble", [
+          "Topic",
+          ["Partitions"],
+          ["Offline"],
+          ["Under-replicated"],
+          ["Under min ISR"],
+        ]),
       ],
       ask: () => askCluster("topics", { limit: TROUBLED_SHOWN }),
       draw(told) {
@@ -99,11 +132,18 @@ views[""] = {
         fillCards(cards, clusterCards());
         fill("cluster-brokers", cluster.brokers.map(brokerRow));
         more("cluster-brokers", cluster.brokers_left_out ?? 0);
-        const troubled = told.topics.filter((each) => each.offline || each.under_replicated || each.under_min_isr);
-        fill("troubled", troubled.map((each) => [topicLink(each.name), each.partitions, ...troubleCells(each)]));
+        const troubled = told.topics.filter(
+          (each) => each.offline || each.under_replicated || each.under_min_isr,
+        );
+        fill(
+          "troubled",
+          troubled.map((each) => [topicLink(each.name), each.partitions, ...troubleCells(each)]),
+        );
         more("troubled", 0, troubled.length === TROUBLED_SHOWN ? "There may be more: see topics." : "");
-        return cluster.offline_partitions > 0 ? `${counted(cluster.offline_partitions, "partition")} offline: ` +
-          "nothing can be written to them or read from them." : "";
+        return cluster.offline_partitions > 0
+          ? `${counted(cluster.offline_partitions, "partition")} offline: ` +
+              "nothing can be written to them or read from them."
+          : "";
       },
     };
   },

@@ -1,7 +1,12 @@
 // One group: its members, its lag over time, and where it reads on: a reset is shown first, then done.
 
-const RESETS = [["earliest", "the earliest"], ["latest", "the latest"], ["offset", "an offset"], ["time", "a time"],
-  ["by", "so many further (or back)"]];
+const RESETS = [
+  ["earliest", "the earliest"],
+  ["latest", "the latest"],
+  ["offset", "an offset"],
+  ["time", "a time"],
+  ["by", "so many further (or back)"],
+];
 
 function makeGroup(place) {
   const [id] = place.parts;
@@ -13,11 +18,24 @@ function makeGroup(place) {
     title: `Group ${id}`,
     nodes: [
       cards,
-      make("p", { className: "buttons" }, button("Why?", () => askWhy([[`group ${id}`, { subject: "group", group: id }]]),
-        { id: "group-why" })),
-      make("h3", {}, "Lag, over time"), chart, chartSays,
-      ...table("group-offsets", "Offsets", ["Topic", ["Partition"], ["Committed"], ["Log start"], ["High watermark"],
-        ["Lag"], "Member", "Why?"]),
+      make(
+        "p",
+        { className: "buttons" },
+        button("Why?", () => askWhy([[`group ${id}`, { subject: "group", group: id }]]), { id: "group-why" }),
+      ),
+      make("h3", {}, "Lag, over time"),
+      chart,
+      chartSays,
+      ...table("group-offsets", "Offsets", [
+        "Topic",
+        ["Partition"],
+        ["Committed"],
+        ["Log start"],
+        ["High watermark"],
+        ["Lag"],
+        "Member",
+        "Why?",
+      ]),
       ...table("group-members", "Members", ["Member", "Client id", "Host", "Instance id", "Assigned"]),
       ...reset.nodes,
     ],
@@ -26,21 +44,38 @@ function makeGroup(place) {
       const lags = told.offsets.map((each) => each.lag);
       const lag = lags.some((each) => each === null) ? null : lags.reduce((sum, each) => sum + each, 0);
       fillCards(cards, [
-        ["State", told.state], ["Type", told.type], ["Protocol", told.protocol || "none"],
+        ["State", told.state],
+        ["Type", told.type],
+        ["Protocol", told.protocol || "none"],
         ["Coordinator", broker(told.coordinator ?? -1)],
         ["Members", count(told.members.length + (told.members_left_out ?? 0))],
         ["Lag", count(told.offsets_left_out ? null : lag)],
       ]);
       drawLag(chart, chartSays, told.lag_history);
-      fill("group-offsets", told.offsets.map((each) => [
-        topicLink(each.topic), each.partition, each.committed, each.log_start_offset, each.high_watermark,
-        each.lag, each.member_id, whyPartition(each.topic, each.partition),
-      ]));
+      fill(
+        "group-offsets",
+        told.offsets.map((each) => [
+          topicLink(each.topic),
+          each.partition,
+          each.committed,
+          each.log_start_offset,
+          each.high_watermark,
+          each.lag,
+          each.member_id,
+          whyPartition(each.topic, each.partition),
+        ]),
+      );
       more("group-offsets", told.offsets_left_out);
-      fill("group-members", told.members.map((each) => [
-        each.member_id, each.client_id, each.host, each.instance_id,
-        each.assignment.map(([topic, partitions]) => `${topic}: ${list(partitions)}`).join("; "),
-      ]));
+      fill(
+        "group-members",
+        told.members.map((each) => [
+          each.member_id,
+          each.client_id,
+          each.host,
+          each.instance_id,
+          each.assignment.map(([topic, partitions]) => `${topic}: ${list(partitions)}`).join("; "),
+        ]),
+      );
       more("group-members", told.members_left_out);
       reset.draw(told);
     },
@@ -50,9 +85,12 @@ function makeGroup(place) {
 function drawLag(chart, says, history) {
   const known = history.filter(([, lag]) => lag !== null);
   const most = Math.max(0, ...known.map(([, lag]) => lag));
-  const label = known.length < 2 ? "The line begins with the second look." :
-    `The last ${duration(known[known.length - 1][0] - known[0][0])}: now ${count(known[known.length - 1][1])}, ` +
-    `at most ${count(most)}. Somebody must look: the server keeps 15 minutes of it.`;
+  const label =
+    known.length < 2
+      ? "The line begins with the second look."
+      : `The last ${duration(known[known.length - 1][0] - known[0][0])}: now ` +
+        `${count(known[known.length - 1][1])}, ` +
+        `at most ${count(most)}. Somebody must look: the server keeps 15 minutes of it.`;
   drawLine(chart, known, label);
   put(says, label);
 }
@@ -65,11 +103,29 @@ function makeReset(id) {
   const time = make("input", { id: "reset-time", type: "datetime-local", step: "1" });
   const said = make("p", { id: "reset-said", role: "status" });
   const act = button("", null, { id: "reset-do", className: "danger", hidden: true });
-  const result = table("reset-changes", "What changes", ["Topic", ["Partition"], ["From"], ["To"]], { level: null });
+  const result = table("reset-changes", "What changes", ["Topic", ["Partition"], ["From"], ["To"]], {
+    level: null,
+  });
   const [numberField, timeField] = [field("Number", number), field("Time", time)];
-  const form = make("form", { onsubmit: (event) => { event.preventDefault(); send(true); }, oninput: forget },
-    make("div", { className: "fields" }, field("Topic", topic), field("To", to), numberField, timeField,
-      make("button", { id: "reset-try" }, "Show what would change")));
+  const form = make(
+    "form",
+    {
+      onsubmit: (event) => {
+        event.preventDefault();
+        send(true);
+      },
+      oninput: forget,
+    },
+    make(
+      "div",
+      { className: "fields" },
+      field("Topic", topic),
+      field("To", to),
+      numberField,
+      timeField,
+      make("button", { id: "reset-try" }, "Show what would change"),
+    ),
+  );
   const shown = make("div", { hidden: true }, ...result, make("p", { className: "buttons" }, act));
 
   function fit() {
@@ -89,16 +145,26 @@ function makeReset(id) {
     return to.value === "time" ? `time:${time.value ? new Date(time.value).getTime() : 0}` : to.value;
   }
 
-  async function send(isDryRun, body = { group_id: id, topic: topic.value || null, partitions: null, to: target() }) {
+  async function send(
+    isDryRun,
+    body = { group_id: id, topic: topic.value || null, partitions: null, to: target() },
+  ) {
     said.className = "";
     put(said, isDryRun ? "The brokers are asked…" : "It is done…");
     act.disabled = true;
     try {
       const told = await change("group/reset", { ...body, dry_run: isDryRun });
       shown.hidden = false;
-      fill("reset-changes", told.changes.map((each) => [each.topic, each.partition, each.from, each.to]));
-      put(said, isDryRun ? `${counted(told.changes.length, "offset")} would change. Nothing has been changed yet.`
-        : `${counted(told.changes.length, "offset")} reset.`);
+      fill(
+        "reset-changes",
+        told.changes.map((each) => [each.topic, each.partition, each.from, each.to]),
+      );
+      put(
+        said,
+        isDryRun
+          ? `${counted(told.changes.length, "offset")} would change. Nothing has been changed yet.`
+          : `${counted(told.changes.length, "offset")} reset.`,
+      );
       act.hidden = !isDryRun || !told.changes.length;
       put(act, `Reset ${counted(told.changes.length, "offset")}`);
       act.onclick = () => send(false, body); // what was shown, whatever the form says by then
@@ -117,8 +183,12 @@ function makeReset(id) {
     draw(told) {
       const allowed = may("change");
       const isEmpty = /^(empty|dead)$/i.test(told.state);
-      const reason = allowed !== true ? `Offsets cannot be reset from here: ${allowed}.`
-        : isEmpty ? "" : `Offsets can be reset when the group is empty; it is ${told.state} now.`;
+      const reason =
+        allowed !== true
+          ? `Offsets cannot be reset from here: ${allowed}.`
+          : isEmpty
+            ? ""
+            : `Offsets can be reset when the group is empty; it is ${told.state} now.`;
       put(refused, reason);
       form.hidden = Boolean(reason);
       if (reason) forget();

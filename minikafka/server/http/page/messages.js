@@ -5,8 +5,20 @@ const READ_TIMEOUT_MS = 30000;
 const TAIL_PERIOD_MS = 1000;
 const IDLE_PERIOD_MS = 10000;
 const CELL_LENGTH_MAX = 300;
-const FORMATS = [["auto", "as it seems"], "text", ["json", "JSON"], "hex", ["avro", "Avro"], ["protobuf", "Protobuf"]];
-const STARTS = [["last", "the last ones"], ["earliest", "the earliest on"], ["offset", "an offset on"], ["time", "a time on"]];
+const FORMATS = [
+  ["auto", "as it seems"],
+  "text",
+  ["json", "JSON"],
+  "hex",
+  ["avro", "Avro"],
+  ["protobuf", "Protobuf"],
+];
+const STARTS = [
+  ["last", "the last ones"],
+  ["earliest", "the earliest on"],
+  ["offset", "an offset on"],
+  ["time", "a time on"],
+];
 const STOPPED = {
   limit: "There may be more.",
   time: "It took too long to look at them all: go on for more.",
@@ -28,11 +40,21 @@ function showMessage(topic, message) {
     make("pre", { tabIndex: 0 }, indented(told)),
   ];
   openDialog(`${topic}-${message.partition} at ${message.offset}`, [
-    facts([["Time", `${timeText(message.timestamp_ms)} (${message.timestamp_type})`],
-      ["Size", message.size === null ? NOT_KNOWN : bytes(message.size)]]),
-    ...part("Key", message.key), ...part("Value", message.value),
-    ...(message.headers.length ? [make("h3", {}, "Headers"),
-      still(["Name", "Value"], message.headers.map(([name, told]) => [name, content(told)]))] : []),
+    facts([
+      ["Time", `${timeText(message.timestamp_ms)} (${message.timestamp_type})`],
+      ["Size", message.size === null ? NOT_KNOWN : bytes(message.size)],
+    ]),
+    ...part("Key", message.key),
+    ...part("Value", message.value),
+    ...(message.headers.length
+      ? [
+          make("h3", {}, "Headers"),
+          still(
+            ["Name", "Value"],
+            message.headers.map(([name, told]) => [name, content(told)]),
+          ),
+        ]
+      : []),
   ]);
 }
 
@@ -49,8 +71,15 @@ function indented(told) {
 
 function messageRow(topic, each) {
   return [
-    { value: each.offset, press: () => showMessage(topic, each), label: `Message ${each.partition}-${each.offset}, whole` },
-    each.partition, timeText(each.timestamp_ms), shortened(content(each.key)), shortened(content(each.value)),
+    {
+      value: each.offset,
+      press: () => showMessage(topic, each),
+      label: `Message ${each.partition}-${each.offset}, whole`,
+    },
+    each.partition,
+    timeText(each.timestamp_ms),
+    shortened(content(each.key)),
+    shortened(content(each.value)),
     shortened(each.headers.map(([name, told]) => `${name}: ${content(told)}`).join(", ")),
     each.size === null ? null : bytes(each.size),
   ];
@@ -58,8 +87,16 @@ function messageRow(topic, each) {
 
 /** The fields by which messages are chosen, as they are called in the query of the place. */
 function messageFields(query) {
-  const text = (id, properties = {}) => make("input", { id, type: "text", autocomplete: "off", spellcheck: false,
-    value: query.get(id) ?? "", maxLength: 1000, ...properties });
+  const text = (id, properties = {}) =>
+    make("input", {
+      id,
+      type: "text",
+      autocomplete: "off",
+      spellcheck: false,
+      value: query.get(id) ?? "",
+      maxLength: 1000,
+      ...properties,
+    });
   const chosen = (id, options, usual) => {
     const made = select(id, options);
     made.value = query.get(id) ?? usual;
@@ -73,12 +110,28 @@ function messageFields(query) {
   const at = rest.join(":");
   const controls = {
     from,
-    number: make("input", { id: "number", type: "number", min: "0", value: from.value === "time" ? "" : at || "50" }),
+    number: make("input", {
+      id: "number",
+      type: "number",
+      min: "0",
+      value: from.value === "time" ? "" : at || "50",
+    }),
     time: make("input", { id: "time", type: "datetime-local", step: "1" }),
-    partition: chosen("partition", [["", "all"], ...(query.get("partition") ? [query.get("partition")] : [])], ""),
-    key: text("key"), header: text("header", { placeholder: "name or name=text" }), contains: text("contains"),
-    format: chosen("format", FORMATS, "auto"), registry: text("registry", { type: "url", placeholder: "schema registry" }),
-    isolation: make("input", { id: "read-committed", type: "checkbox", checked: query.get("read_committed") === "true" }),
+    partition: chosen(
+      "partition",
+      [["", "all"], ...(query.get("partition") ? [query.get("partition")] : [])],
+      "",
+    ),
+    key: text("key"),
+    header: text("header", { placeholder: "name or name=text" }),
+    contains: text("contains"),
+    format: chosen("format", FORMATS, "auto"),
+    registry: text("registry", { type: "url", placeholder: "schema registry" }),
+    isolation: make("input", {
+      id: "read-committed",
+      type: "checkbox",
+      checked: query.get("read_committed") === "true",
+    }),
     limit: chosen("limit", ["20", "50", "100", "200"], "50"),
   };
   if (from.value === "time" && at) controls.time.value = localTime(Number(at));
@@ -110,19 +163,42 @@ function messagesForm(controls, submit) {
   controls.from.addEventListener("change", fit);
   controls.format.addEventListener("change", fit);
   fit();
-  return make("form", { onsubmit: (event) => { event.preventDefault(); submit(); } },
-    make("div", { className: "fields" },
-      field("From", controls.from), numberField, timeField, field("Partition", controls.partition),
-      field("Key has", controls.key), field("Header", controls.header), field("Key or value has", controls.contains),
-      field("Shown as", controls.format), registryField, field("At most", controls.limit),
-      field("committed only", controls.isolation, { className: "field check" })));
+  return make(
+    "form",
+    {
+      onsubmit: (event) => {
+        event.preventDefault();
+        submit();
+      },
+    },
+    make(
+      "div",
+      { className: "fields" },
+      field("From", controls.from),
+      numberField,
+      timeField,
+      field("Partition", controls.partition),
+      field("Key has", controls.key),
+      field("Header", controls.header),
+      field("Key or value has", controls.contains),
+      field("Shown as", controls.format),
+      registryField,
+      field("At most", controls.limit),
+      field("committed only", controls.isolation, { className: "field check" }),
+    ),
+  );
 }
 
 /** What is asked for, by the names of api/messages. */
 const chosenOf = (controls) => ({
-  from: fromOf(controls), partition: controls.partition.value, key: controls.key.value,
-  header: controls.header.value, contains: controls.contains.value, format: controls.format.value,
-  registry: controls.registry.parentElement.hidden ? "" : controls.registry.value, limit: controls.limit.value,
+  from: fromOf(controls),
+  partition: controls.partition.value,
+  key: controls.key.value,
+  header: controls.header.value,
+  contains: controls.contains.value,
+  format: controls.format.value,
+  registry: controls.registry.parentElement.hidden ? "" : controls.registry.value,
+  limit: controls.limit.value,
   read_committed: controls.isolation.checked ? "true" : "",
 });
 
@@ -131,7 +207,14 @@ function makeMessages(topic, place) {
   const reading = { query: null, next: null, isWanted: true, isTail: false, shown: [] };
   const said = make("p", { id: "messages-said", className: "quiet", role: "status" });
   const tail = button("Live", () => (reading.isTail ? pause() : follow()), { id: "tail" });
-  const onward = button("More", () => { reading.isWanted = true; lookNow(); }, { id: "more", hidden: true });
+  const onward = button(
+    "More",
+    () => {
+      reading.isWanted = true;
+      lookNow();
+    },
+    { id: "more", hidden: true },
+  );
   const form = messagesForm(controls, read);
   form.firstElementChild.append(make("button", { id: "read" }, "Read"), onward, tail);
   let areOffered = false;
@@ -146,7 +229,11 @@ function makeMessages(topic, place) {
   function read() {
     setTail(false);
     const query = chosenOf(controls);
-    keep({ ...query, format: query.format === "auto" ? "" : query.format, limit: query.limit === "50" ? "" : query.limit });
+    keep({
+      ...query,
+      format: query.format === "auto" ? "" : query.format,
+      limit: query.limit === "50" ? "" : query.limit,
+    });
     begin(query);
   }
 
@@ -159,7 +246,10 @@ function makeMessages(topic, place) {
   /** Go on after a pause, or begin with what comes from now on. */
   function follow() {
     const query = { ...chosenOf(controls), from: "latest" };
-    const isSame = reading.query !== null && reading.next !== null && JSON.stringify(query) === JSON.stringify(reading.query);
+    const isSame =
+      reading.query !== null &&
+      reading.next !== null &&
+      JSON.stringify(query) === JSON.stringify(reading.query);
     setTail(true);
     onward.hidden = true;
     if (isSame) lookNow();
@@ -172,7 +262,8 @@ function makeMessages(topic, place) {
   }
 
   function say(told) {
-    const looked = `${counted(reading.shown.length, "message")} shown; ${count(told.scanned)} looked at ` +
+    const looked =
+      `${counted(reading.shown.length, "message")} shown; ${count(told.scanned)} looked at ` +
       `(${bytes(told.scanned_bytes)}).`;
     put(said, reading.isTail ? `Live. ${looked}` : `${looked} ${STOPPED[told.stopped_by] ?? ""}`);
   }
@@ -184,9 +275,18 @@ function makeMessages(topic, place) {
   const refused = make("p", { id: "messages-refused", className: "note" });
   return {
     periodMs: () => (reading.isTail ? TAIL_PERIOD_MS : IDLE_PERIOD_MS),
-    nodes: [refused, form, said,
-      ...table("messages", "Messages", [["Offset"], ["Partition"], "Time", "Key", "Value", "Headers", ["Size"]],
-        { level: null }), make("p", { className: "buttons" }, whyFetch)],
+    nodes: [
+      refused,
+      form,
+      said,
+      ...table(
+        "messages",
+        "Messages",
+        [["Offset"], ["Partition"], "Time", "Key", "Value", "Headers", ["Size"]],
+        { level: null },
+      ),
+      make("p", { className: "buttons" }, whyFetch),
+    ],
     async ask() {
       const allowed = may("messages");
       if (allowed !== true) return { allowed };
@@ -216,11 +316,15 @@ function makeMessages(topic, place) {
       reading.isWanted = false;
       reading.next = told.next;
       const isNewestFirst = reading.query.from === "latest";
-      const shown = isNewestFirst ? [...[...told.messages].reverse(), ...reading.shown]
+      const shown = isNewestFirst
+        ? [...[...told.messages].reverse(), ...reading.shown]
         : [...reading.shown, ...told.messages];
       reading.shown = isNewestFirst ? shown.slice(0, MESSAGES_SHOWN_MAX) : shown.slice(-MESSAGES_SHOWN_MAX);
       onward.hidden = reading.isTail || told.is_end || !told.next;
-      fill("messages", reading.shown.map((each) => messageRow(topic, each)));
+      fill(
+        "messages",
+        reading.shown.map((each) => messageRow(topic, each)),
+      );
       say(told);
     },
   };

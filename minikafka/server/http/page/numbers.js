@@ -22,10 +22,21 @@ function duration(ms) {
   if (ms === null || ms === undefined) return NOT_KNOWN;
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
   const seconds = Math.floor(ms / 1000);
-  const parts = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]
-    .map(([unit, size], index, all) => [Math.floor((index ? seconds % all[index - 1][1] : seconds) / size), unit]);
+  const parts = [
+    ["d", 86400],
+    ["h", 3600],
+    ["min", 60],
+    ["s", 1],
+  ].map(([unit, size], index, all) => [
+    Math.floor((index ? seconds % all[index - 1][1] : seconds) / size),
+    unit,
+  ]);
   const first = parts.findIndex(([number]) => number > 0);
-  return parts.slice(first, first + 2).filter(([number]) => number).map((each) => each.join(" ")).join(" ");
+  return parts
+    .slice(first, first + 2)
+    .filter(([number]) => number)
+    .map((each) => each.join(" "))
+    .join(" ");
 }
 
 const timeText = (ms) => (ms === null || ms === undefined || ms < 0 ? "none" : new Date(ms).toISOString());

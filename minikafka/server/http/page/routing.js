@@ -16,7 +16,7 @@ const UPDATED_PERIOD_MS = 1000;
  */
 const views = {};
 
-/** What api/cluster said last; null before. False: there is no api, so the broker's own page is all there is. */
+/** What api/cluster said last; null before. False: there is no console, so the broker's own page is all. */
 let cluster = null;
 let clusterAskedAt = -Infinity;
 let clusterError = "";
@@ -63,11 +63,17 @@ function may(what) {
 function drawNavigation() {
   const nav = get("views");
   nav.hidden = !cluster;
-  const offered = Object.entries(views).filter(([id, view]) => view.name && (id !== "broker" || cluster?.asked_of !== null));
+  const offered = Object.entries(views).filter(
+    ([id, view]) => view.name && (id !== "broker" || cluster?.asked_of !== null),
+  );
   if (nav.childElementCount !== offered.length) {
-    nav.replaceChildren(...offered.map(([id, view]) => make("a", { href: hashOf(id), textContent: view.name })));
+    nav.replaceChildren(
+      ...offered.map(([id, view]) => make("a", { href: hashOf(id), textContent: view.name })),
+    );
   }
-  offered.forEach(([id], index) => { nav.children[index].ariaCurrent = here?.place.view === id ? "page" : null; });
+  offered.forEach(([id], index) => {
+    nav.children[index].ariaCurrent = here?.place.view === id ? "page" : null;
+  });
 }
 
 /** Come to the place that the hash says. */
@@ -80,7 +86,9 @@ function arrive({ isFirst = false } = {}) {
   const isOwn = Boolean(here.isOwn);
   get("this-broker").hidden = !isOwn;
   get("view").hidden = isOwn;
-  get("view").replaceChildren(...(isOwn ? [] : [make("h2", { id: "view-title", tabIndex: -1 }, here.title), ...here.nodes]));
+  get("view").replaceChildren(
+    ...(isOwn ? [] : [make("h2", { id: "view-title", tabIndex: -1 }, here.title), ...here.nodes]),
+  );
   if (!isOwn) document.title = `${here.title} · minikafka`;
   put(get("trouble"), "");
   drawNavigation();
@@ -130,8 +138,10 @@ async function look() {
   } catch (error) {
     if (number !== asked || mine !== here) return;
     isStale = true;
-    trouble = error instanceof Refusal && !mine.isOwn ? error.message
-      : `This is not what is now: the broker does not answer (${error.message}).`;
+    trouble =
+      error instanceof Refusal && !mine.isOwn
+        ? error.message
+        : `This is not what is now: the broker does not answer (${error.message}).`;
   }
   document.body.classList.toggle("stale", isStale);
   put(get("trouble"), trouble);

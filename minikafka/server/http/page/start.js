@@ -5,7 +5,9 @@ get("skip").addEventListener("click", (event) => {
   get("main").focus();
 });
 addEventListener("hashchange", () => arrive());
-document.addEventListener("visibilitychange", () => { if (!document.hidden && here) look(); });
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && here) look();
+});
 document.addEventListener("keydown", (event) => {
   const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName ?? "");
   const search = document.querySelector("#main section:not([hidden]) input[type=search]");

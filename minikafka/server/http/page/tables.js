@@ -4,11 +4,15 @@ const bad = (value, isBad = true) => ({ value, isBad });
 
 /** A table in a region that scrolls, with its note. Columns: texts, which are of numbers when in [brackets]. */
 function table(id, label, columns, { level = "h3" } = {}) {
-  const heads = columns.map((each) => make("th", { scope: "col", className: Array.isArray(each) ? "number" : "" },
-    String(each)));
+  const heads = columns.map((each) =>
+    make("th", { scope: "col", className: Array.isArray(each) ? "number" : "" }, String(each)),
+  );
   const heading = level ? make(level, { id: `h-${id}` }, label) : null;
-  const region = make("div", { className: "scroll", role: "region", ariaLabel: label, tabIndex: 0 },
-    make("table", { ariaLabel: label }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", { id })));
+  const region = make(
+    "div",
+    { className: "scroll", role: "region", ariaLabel: label, tabIndex: 0 },
+    make("table", { ariaLabel: label }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", { id })),
+  );
   const note = make("p", { id: `${id}-note`, className: "note" });
   return [heading, region, note].filter((each) => each !== null);
 }
@@ -22,8 +26,14 @@ function link(cell, text, href) {
 
 /** What a cell shows: a value, or an object of one and how it is shown. */
 function fillCell(cell, told) {
-  const { value, href, press, label = "", spark, progress } =
-    told !== null && typeof told === "object" ? told : { value: told };
+  const {
+    value,
+    href,
+    press,
+    label = "",
+    spark,
+    progress,
+  } = told !== null && typeof told === "object" ? told : { value: told };
   const text = value === null || value === undefined ? "" : String(value);
   if (press) {
     const pressed = cell.querySelector("button") ?? button("", null);
@@ -60,7 +70,8 @@ function fill(id, rows) {
         const cell = made.appendChild(document.createElement(column ? "td" : "th"));
         if (!column) cell.scope = "row";
       });
-      if (row) row.replaceWith(made); else body.append(made);
+      if (row) row.replaceWith(made);
+      else body.append(made);
       row = made;
     }
     cells.forEach((told, column) => {
@@ -81,10 +92,15 @@ function more(id, leftOut, sentence = "") {
 function fillCards(element, facts) {
   while (element.children.length > facts.length) element.lastChild.remove();
   facts.forEach(([name, fact], index) => {
-    const card = element.children[index] ??
+    const card =
+      element.children[index] ??
       element.appendChild(make("div", {}, make("dt"), make("dd"), make("div", { className: "below" })));
-    const { value, isBad = false, spark, label } =
-      fact !== null && typeof fact === "object" ? fact : { value: fact };
+    const {
+      value,
+      isBad = false,
+      spark,
+      label,
+    } = fact !== null && typeof fact === "object" ? fact : { value: fact };
     put(card.children[0], name);
     put(card.children[1], value === null || value === undefined ? "" : String(value));
     card.children[1].className = isBad ? "bad" : "";

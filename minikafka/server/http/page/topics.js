@@ -5,22 +5,41 @@ const LIST_MAX = 200;
 const topicLink = (name) => ({ value: name, href: new URL(hashOf("topics", name), location.href).href });
 const groupLink = (id) => ({ value: id, href: new URL(hashOf("groups", id), location.href).href });
 
-const troubleCells = (each) => [each.offline, each.under_replicated, each.under_min_isr]
-  .map((value) => bad(value, value > 0));
+const troubleCells = (each) =>
+  [each.offline, each.under_replicated, each.under_min_isr].map((value) => bad(value, value > 0));
 
 const topicRow = (each) => [
-  topicLink(each.name), each.partitions, each.replication_factor, ...troubleCells(each),
-  each.bytes === null ? null : bytes(each.bytes), each.records === null ? null : count(each.records),
+  topicLink(each.name),
+  each.partitions,
+  each.replication_factor,
+  ...troubleCells(each),
+  each.bytes === null ? null : bytes(each.bytes),
+  each.records === null ? null : count(each.records),
   why([`topic ${each.name}`, { subject: "topic", topic: each.name }]),
 ];
 
-const TOPIC_COLUMNS = ["Topic", ["Partitions"], ["Replication factor"], ["Offline"], ["Under-replicated"],
-  ["Under min ISR"], ["Size"], ["Records"], "Why?"];
+const TOPIC_COLUMNS = [
+  "Topic",
+  ["Partitions"],
+  ["Replication factor"],
+  ["Offline"],
+  ["Under-replicated"],
+  ["Under min ISR"],
+  ["Size"],
+  ["Records"],
+  "Why?",
+];
 
 /** A filter that is kept in the hash, and looks when it changes. */
 function filterField(id, label, place) {
-  const input = make("input", { id, type: "search", maxLength: 249, autocomplete: "off", spellcheck: false,
-    value: place.query.get("filter") ?? "" });
+  const input = make("input", {
+    id,
+    type: "search",
+    maxLength: 249,
+    autocomplete: "off",
+    spellcheck: false,
+    value: place.query.get("filter") ?? "",
+  });
   input.addEventListener("input", () => {
     keep({ filter: input.value });
     lookNow();
@@ -38,7 +57,8 @@ views.topics = {
     return {
       title: "Topics",
       nodes: [
-        fields, ...table("all-topics", "Topics", TOPIC_COLUMNS, { level: null }),
+        fields,
+        ...table("all-topics", "Topics", TOPIC_COLUMNS, { level: null }),
         make("details", { id: "internal" }, summary, ...internal),
       ],
       ask: () => askCluster("topics", { filter: filter.value, limit: LIST_MAX }),
