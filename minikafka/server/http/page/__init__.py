@@ -2,9 +2,10 @@
 
 The browser is told their hashes (Content-Security-Policy), so it runs nothing else, and loads nothing from
 anywhere but the server that it has the page from. There is no build: the scripts stand one after the other in
-one ``<script>``, in the order of ``SCRIPTS``, and share their names. What the page draws comes as JSON: what
-is under ``api/`` from the console (``minikafka.cli.console``), and where there is none only what a broker says
-of itself: ``status.json``, ``events.json``, ``purgatory.json``.
+one ``<script>``, in the order of ``SCRIPTS``, and share their names.
+
+What the page draws comes as JSON: ``api/…`` from the console (``minikafka.cli.console``), and where there is
+none what a broker says of itself: ``status.json``, ``events.json``, ``purgatory.json``.
 """
 
 from __future__ import annotations
