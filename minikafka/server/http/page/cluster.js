@@ -66,7 +66,7 @@ function brokerRow(each) {
     each.leaders,
     each.replicas,
     each.connections,
-    `${each.host}:${each.port}`,
+    each.host === null ? null : `${each.host}:${each.port}`,
     each.rack,
     each.version,
   ];
