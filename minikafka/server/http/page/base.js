@@ -62,7 +62,8 @@ class Refusal extends Error {
 
 /** The JSON at a path relative to the page. Throws a Refusal, or what fetch throws when nobody answers. */
 async function ask(path, { timeoutMs = ANSWER_TIMEOUT_MS, ...options } = {}) {
-  const response = await fetch(path, {
+  const page = location.origin + location.pathname; // not the credentials that the address may have
+  const response = await fetch(new URL(path, page), {
     cache: "no-store",
     signal: AbortSignal.timeout(timeoutMs),
     ...options,

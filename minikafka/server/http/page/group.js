@@ -41,7 +41,7 @@ function makeGroup(place) {
     ],
     ask: () => askCluster("group", { id }),
     draw(told) {
-      const lags = told.offsets.map((each) => each.lag);
+      const lags = told.offsets.filter((each) => each.committed !== null).map((each) => each.lag);
       const lag = lags.some((each) => each === null) ? null : lags.reduce((sum, each) => sum + each, 0);
       fillCards(cards, [
         ["State", told.state],
@@ -103,7 +103,7 @@ function makeReset(id) {
   const time = make("input", { id: "reset-time", type: "datetime-local", step: "1" });
   const said = make("p", { id: "reset-said", role: "status" });
   const act = button("", null, { id: "reset-do", className: "danger", hidden: true });
-  const result = table("reset-changes", "What changes", ["Topic", ["Partition"], ["From"], ["To"]], {
+  const result = table("reset-changes", "What changes", ["Topic", ["Partition"], ["From"], ["To"], "Note"], {
     level: null,
   });
   const [numberField, timeField] = [field("Number", number), field("Time", time)];
@@ -157,7 +157,7 @@ function makeReset(id) {
       shown.hidden = false;
       fill(
         "reset-changes",
-        told.changes.map((each) => [each.topic, each.partition, each.from, each.to]),
+        told.changes.map((each) => [each.topic, each.partition, each.from, each.to, each.note]),
       );
       put(
         said,

@@ -23,6 +23,7 @@ const STOPPED = {
   limit: "There may be more.",
   time: "It took too long to look at them all: go on for more.",
   bytes: "So many bytes were looked at: go on for more.",
+  records: "So many messages were looked at: go on for more.",
   end: "That is the end.",
 };
 
@@ -58,15 +59,28 @@ function showMessage(topic, message) {
   ]);
 }
 
-/** JSON is laid out; whatever is none, or is cut, stays as it is. */
-function indented(told) {
-  if (told === null || told.is_cut || !/^\s*[[{]/.test(told.text)) return content(told);
+const isJson = (text) => {
   try {
-    return JSON.stringify(JSON.parse(told.text), null, 2);
+    return /^\s*[[{]/.test(text) && Boolean(JSON.parse(text));
   } catch (error) {
-    if (error instanceof SyntaxError) return told.text;
+    if (error instanceof SyntaxError) return false;
     throw error;
   }
+};
+
+/** JSON is laid out, with its numbers as they are written; whatever is none, or is cut, stays as it is. */
+function indented(told) {
+  if (told === null || told.is_cut || !isJson(told.text)) return content(told);
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(depth)}`;
+  return told.text.replace(/"(?:[^"\\]|\\.)*"|[{[]\s*[}\]]|[{}[\],:]|\s+/g, (token) => {
+    if (/^\s/.test(token)) return "";
+    if (token === ",") return token + line();
+    if (token === ":") return ": ";
+    if (token === "{" || token === "[") return token + ((depth += 1), line());
+    if (token === "}" || token === "]") return ((depth -= 1), line()) + token;
+    return token;
+  });
 }
 
 function messageRow(topic, each) {
@@ -126,7 +140,6 @@ function messageFields(query) {
     header: text("header", { placeholder: "name or name=text" }),
     contains: text("contains"),
     format: chosen("format", FORMATS, "auto"),
-    registry: text("registry", { type: "url", placeholder: "schema registry" }),
     isolation: make("input", {
       id: "read-committed",
       type: "checkbox",
@@ -153,15 +166,12 @@ function fromOf({ from, number, time }) {
 function messagesForm(controls, submit) {
   const numberField = field("How many, or which", controls.number);
   const timeField = field("Time", controls.time);
-  const registryField = field("Schema registry", controls.registry);
   function fit() {
     numberField.hidden = !/^(last|offset)$/.test(controls.from.value);
     put(numberField.firstElementChild, controls.from.value === "last" ? "How many" : "Offset");
     timeField.hidden = controls.from.value !== "time";
-    registryField.hidden = !/^(avro|protobuf)$/.test(controls.format.value);
   }
   controls.from.addEventListener("change", fit);
-  controls.format.addEventListener("change", fit);
   fit();
   return make(
     "form",
@@ -178,11 +188,10 @@ function messagesForm(controls, submit) {
       numberField,
       timeField,
       field("Partition", controls.partition),
-      field("Key has", controls.key),
+      field("Key is", controls.key),
       field("Header", controls.header),
       field("Key or value has", controls.contains),
       field("Shown as", controls.format),
-      registryField,
       field("At most", controls.limit),
       field("committed only", controls.isolation, { className: "field check" }),
     ),
@@ -197,7 +206,6 @@ const chosenOf = (controls) => ({
   header: controls.header.value,
   contains: controls.contains.value,
   format: controls.format.value,
-  registry: controls.registry.parentElement.hidden ? "" : controls.registry.value,
   limit: controls.limit.value,
   read_committed: controls.isolation.checked ? "true" : "",
 });
@@ -266,6 +274,10 @@ function makeMessages(topic, place) {
       `${counted(reading.shown.length, "message")} shown; ${count(told.scanned)} looked at ` +
       `(${bytes(told.scanned_bytes)}).`;
     put(said, reading.isTail ? `Live. ${looked}` : `${looked} ${STOPPED[told.stopped_by] ?? ""}`);
+    const skipped = (told.skipped ?? []).map((each) =>
+      each.offset < 0 ? each.why : `${each.partition}-${each.offset} to ${each.last_offset}: ${each.why}`,
+    );
+    more("messages", 0, skipped.length ? `Not shown: ${skipped.join("; ")}.` : "");
   }
 
   const whyFetch = button("Why does a consumer get nothing?", () => {
@@ -306,7 +318,12 @@ function makeMessages(topic, place) {
       }
     },
     draw({ allowed, told, mine, about }) {
-      put(refused, allowed ? `Messages are not shown: ${allowed}.` : "");
+      const registry = may("registry");
+      const noRegistry = registry === true ? "" : `Avro and Protobuf cannot be shown: ${registry}.`;
+      put(refused, allowed ? `Messages are not shown: ${allowed}.` : noRegistry);
+      for (const each of controls.format.options) {
+        each.disabled = registry !== true && /^(avro|protobuf)$/.test(each.value);
+      }
       form.hidden = Boolean(allowed);
       if (about) {
         offer(controls.partition, [["", "all"], ...about.partitions.map((each) => String(each.partition))]);
