@@ -261,7 +261,8 @@ async def test_with_the_keyboard_alone(shop: Shop, browser: BrowserPage) -> None
     await browser.press("Escape")
     assert await browser.focused() == "BUTTON why?"
     nameless = await browser.evaluate(
-        "[...document.querySelectorAll('input, select')].filter((each) => !each.labels.length).map((each) => each.id)"
+        "[...document.querySelectorAll('input, select')]"
+        ".filter((each) => !each.labels.length).map((each) => each.id)"
     )
     assert nameless == []
 
@@ -274,7 +275,8 @@ async def test_500_pixels_wide_and_in_the_dark(shop: Shop, browser: BrowserPage)
     for place in places:
         await browser.open(f"{shop.url}#/{place}")
         await browser.wait(
-            f"here?.place.hash === '#/{place}' && document.getElementById('updated').textContent.includes(' 0 s')"
+            f"here?.place.hash === '#/{place}' &&"
+            " document.getElementById('updated').textContent.includes(' 0 s')"
         )
         widths = await browser.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= widths[1] == 500, f"{place or 'cluster'} is {widths[0]} pixels wide"
@@ -309,7 +311,8 @@ async def test_the_whole_cluster_from_any_broker(start_cluster: StartCluster, br
         )
     await asyncio.to_thread(confluent.write, cluster.bootstrap, "orders", [Record(None, b"x" * 100_000)] * 20)
     await browser.wait(
-        "[...document.getElementById('cluster-brokers').rows].some((row) => /[KM]iB.s/.test(row.cells[5].textContent))",
+        "[...document.getElementById('cluster-brokers').rows]"
+        ".some((row) => /[KM]iB.s/.test(row.cells[5].textContent))",
         "a rate of bytes in",
     )
     assert await browser.evaluate("document.querySelectorAll('#cluster-summary polyline').length") == 3
@@ -318,7 +321,8 @@ async def test_the_whole_cluster_from_any_broker(start_cluster: StartCluster, br
     await asyncio.to_thread(victim.kill)
     await browser.wait_for_text("2 of 3", "#cluster-summary")
     row = await browser.wait(
-        "[...document.getElementById('troubled').rows].map((row) => [...row.cells].map((cell) => cell.textContent))"
+        "[...document.getElementById('troubled').rows]"
+        ".map((row) => [...row.cells].map((cell) => cell.textContent))"
         ".find((row) => row[0] === 'orders' && row[3] === '3')",
         "all partitions lack a replica",
     )
