@@ -48,6 +48,7 @@ from minikafka.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from minikafka.security.secure_setup import SecureSetup
+    from minikafka.server.http.pages import ConsoleApi, ConsoleHost
 
 LAST_LABEL = "stop it"
 STATUS_PAGE_LABEL = "status page"
@@ -212,7 +213,9 @@ async def _serve(
 
     stopped = _stop_on_signals(temporary_directory)
     first_users = () if secure is None else secure.first_users
-    broker = Broker(config, usual_http_port=usual_http_port, first_users=first_users)
+    broker = Broker(
+        config, usual_http_port=usual_http_port, first_users=first_users, make_console=_make_console
+    )
     start = asyncio.ensure_future(broker.start())
     await asyncio.wait({start, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not start.done():
@@ -252,6 +255,12 @@ async def _serve(
         return 0
     print(f"minikafka-broker: stopped because of a failure: {failed.result()!r}", file=sys.stderr)
     return FAILURE
+
+
+def _make_console(host: ConsoleHost) -> ConsoleApi:
+    from minikafka.cli.console.pages import console_of_broker  # at the first request for it
+
+    return console_of_broker(host)
 
 
 def _address(listener: Listener) -> str:

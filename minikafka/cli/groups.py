@@ -30,6 +30,7 @@ The coordinator does not look into it, so it may be anything; what is no assignm
 from __future__ import annotations
 
 import argparse
+import asyncio
 import csv
 import io
 import re
@@ -244,8 +245,12 @@ class GroupAdmin(AdminClient):
                 found[each] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader")
             else:
                 by_leader.setdefault(known[each].leader, []).append(each)
-        for leader, led in sorted(by_leader.items()):
-            found |= await self._list_offsets(leader, led, timestamp_ms, int(is_read_committed))
+        asked = (
+            self._list_offsets(leader, led, timestamp_ms, int(is_read_committed))
+            for leader, led in sorted(by_leader.items())
+        )
+        for answer in await asyncio.gather(*asked):
+            found |= answer
         return {each: found[each] for each in wanted}
 
     async def _list_offsets(

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
@@ -1255,6 +1255,44 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         | None
     ) = None
 
+    # What the console on it shows and does.
+
+    http_messages: (
+        Annotated[
+            bool,
+            prop(
+                BOOLEAN,
+                MEDIUM,
+                "Whether the console on the HTTP port shows keys and values of records; unset: only where "
+                "the cluster has neither an authorizer nor a listener that authenticates, and readers from "
+                "other machines authenticate.",
+            ),
+        ]
+        | None
+    ) = None
+    http_admin: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether the console on the HTTP port changes things (resets offsets, cancels reassignments) for "
+            "readers who authenticate: http.bearer.token, http.basic.auth.users, or "
+            "http.ssl.client.auth=required.",
+        ),
+    ] = False
+    http_registry_url: (
+        Annotated[
+            str,
+            prop(
+                STRING,
+                MEDIUM,
+                "The schema registry that the console decodes Avro and Protobuf by, like "
+                "http://localhost:8081. It needs the extra console.",
+            ),
+        ]
+        | None
+    ) = None
+
     # TLS (``SslConfigs``).
 
     http_ssl_protocol: Annotated[str, prop(STRING, LOW, "As ssl.protocol, for the HTTP port.")] = "TLSv1.3"
@@ -1419,6 +1457,25 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         """What addresses of the port begin with."""
         return "http" if self.http_tls() is None else "https"
 
+    def registry_url(self) -> str | None:
+        """``http.registry.url``. Raises ConfigError: it is no URL."""
+        given = self.http_registry_url
+        if given is not None and _url(given) is None:
+            raise ConfigError(
+                f"Invalid value {given} for configuration http.registry.url: must be a URL like "
+                "http://localhost:8081, without a user"
+            )
+        return given
+
+    def check_http_admin(self) -> None:
+        """Raises ConfigError: nobody could change anything, because nobody can authenticate."""
+        can = self.http_bearer_token or self.http_basic_auth_users or self.http_ssl_client_auth == "required"
+        if self.http_admin and not can:
+            raise ConfigError(
+                "http.admin is true, but readers of the HTTP port do not authenticate: set "
+                "http.bearer.token, http.basic.auth.users or http.ssl.client.auth=required"
+            )
+
     def otlp_url(self) -> str | None:
         """``trace.otlp.endpoint`` with its path. Raises ConfigError: it is no URL."""
         given = self.trace_otlp_endpoint
@@ -1484,6 +1541,16 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
             left_out=self.controller_listener_names,
             distinct_ports=distinct_ports,
         )
+
+
+def _url(text: str) -> SplitResult | None:
+    """Of http or https, with a host and without a user; None: it is none."""
+    try:
+        url = urlsplit(text)
+        is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return None
+    return url if is_url and url.username is None else None
 
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}

@@ -67,6 +67,8 @@ def check_broker_config(config: BrokerConfig) -> None:
     config.http_tls()
     config.http_bearer_tokens()
     config.http_basic_users()
+    config.check_http_admin()
+    config.registry_url()
     config.otlp_url()
     config.otlp_headers()
 

@@ -81,6 +81,7 @@ from minikafka.types import BrokerId
 if TYPE_CHECKING:
     from minikafka.security.secure_setup import FirstUser
     from minikafka.server.http import pages as http_pages
+    from minikafka.server.http.pages import MakeConsole
     from minikafka.server.http.server import HttpServer
     from minikafka.server.security.transport import TransportSecurity
 else:
@@ -119,13 +120,17 @@ class Broker:
         connect: Connect = BrokerClient.connect,
         usual_http_port: int | None = None,
         first_users: Sequence[FirstUser] = (),
+        make_console: MakeConsole | None = None,
     ) -> None:
         """``connect`` is how this broker reaches the others; ``usual_http_port`` is tried where ``http.port``
-        says nothing, and is done without where it is taken. ``secure_broker`` can log in from the start."""
+        says nothing, and is done without where it is taken. ``secure_broker`` can log in from the start.
+        ``make_console``: the console's API on the HTTP port, made at its first request; None: there is none.
+        """
         self._config = config
         self._connect = connect
         self._usual_http_port = usual_http_port
         self._first_users = first_users
+        self._make_console = make_console
         self._clock = clock or SystemClock()
         self._files = files or OsFiles()
         self._rng = rng or random.SystemRandom()
@@ -454,6 +459,7 @@ class Broker:
             now_ns=self._clock.monotonic_ns,
         )
         services.close_sessions = server.close_sessions
+        services.connection_count = lambda: len(server.connections)
         services.configs.client_quotas.follow(partial(apply_ip_quota, server.limits))
         await server.start()
         if server.handshakes is not None:
@@ -479,6 +485,8 @@ class Broker:
             usual_port=self._usual_http_port,
             connections_max=budget.http_connections,
             advertised_hosts=[endpoint.host for endpoint in self._advertised.values()],
+            make_console=self._make_console,
+            own_address=self._advertised[services.config.inter_broker_listener()],
         )
 
     def _prepare_for_records(self, services: Services) -> None:

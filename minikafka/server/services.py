@@ -164,5 +164,7 @@ class Services(msgspec.Struct, kw_only=True):
     """The release that clients see (``api.versions``); None: the one that this broker is modelled on."""
     close_sessions: CloseSessions = _no_sessions
     """Closes the connections of a user; set when there are listeners."""
+    connection_count: Callable[[], int] = lambda: 0
+    """How many connections clients and brokers have here; set when there are listeners."""
     log_directory_failed: Callable[[], None] = lambda: None
     """Told when a log directory went offline."""

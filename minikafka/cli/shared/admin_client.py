@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -41,6 +41,9 @@ NO_NODE = -1
 """The id of no broker (``Node.noNode``)."""
 
 Body = Mapping[str, Any]
+
+Connect = Callable[..., Awaitable[BrokerClient]]
+"""``BrokerClient.connect``, or what stands for it: a broker's own way to the others."""
 
 COORDINATOR_MOVES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -163,13 +166,17 @@ class AdminClient:
         client_id: str,
         timeout_ms: int,
         security: ClientSecurity | None = None,
+        connect: Connect | None = None,
     ) -> None:
-        """``security``: how all brokers are reached; None: in plain text."""
+        """``security``: how all brokers are reached; None: in plain text. ``connect`` is called with host,
+        port, ``client_id`` and ``deadline_ms`` in place of this, if it is given."""
         self._bootstrap = list(bootstrap)
+        self._connect_by = connect
         self._client_id = client_id
         self._security = security
         self.timeout_ms = timeout_ms
         self._clients: dict[Address, BrokerClient] = {}
+        self._connecting: dict[Address, asyncio.Lock] = {}
         self._nodes: ClusterNodes | None = None
 
     @classmethod
@@ -180,6 +187,7 @@ class AdminClient:
             client_id=client_id,
             timeout_ms=arguments.timeout_ms,
             security=arguments.security,
+            connect=getattr(arguments, "connect", None),
         )
 
     def __repr__(self) -> str:
@@ -191,6 +199,10 @@ class AdminClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections. Idempotent; what is asked later makes new ones."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.close()
@@ -279,16 +291,20 @@ class AdminClient:
         return await self.ask_broker(node_id, api_key, body)
 
     async def _ask(self, address: Address, api_key: ApiKey, body: Body) -> Any:
-        client = self._clients.get(address)
-        if client is None or not client.is_connected:
-            client = self._clients[address] = await self._connect(address)
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            client = self._clients.get(address)
+            if client is None or not client.is_connected:
+                client = self._clients[address] = await self._connect(address)
         try:
             return await client.request(api_key, body, deadline_ms=self.timeout_ms)
         except BrokerUnavailable:
-            self._clients.pop(address, None)
+            if self._clients.get(address) is client:
+                del self._clients[address]
             raise
 
     async def _connect(self, address: Address) -> BrokerClient:
+        if self._connect_by is not None:
+            return await self._connect_by(*address, client_id=self._client_id, deadline_ms=self.timeout_ms)
         return await BrokerClient.connect(
             *address, client_id=self._client_id, deadline_ms=self.timeout_ms, security=self._security
         )

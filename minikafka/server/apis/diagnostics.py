@@ -22,6 +22,7 @@ from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.apis import traces
 from minikafka.server.apis.documents.broker import broker
+from minikafka.server.apis.documents.counters import counters
 from minikafka.server.apis.documents.events import events
 from minikafka.server.apis.documents.group import group
 from minikafka.server.apis.documents.partition import partition
@@ -56,6 +57,7 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
 
 KINDS: Final[Mapping[str, Kind]] = {
     "broker": broker,
+    "counters": counters,
     "events": events,
     "group": group,
     "partition": partition,

@@ -5,6 +5,9 @@ what that page draws: ``/status.json``, ``/events.json``, ``/purgatory.json``.
 by a controller what to lead and follow, and all its log directories online. Who is not ready says why, a line
 for each reason, with the status 503. Both are open: where a token or a password is wanted, who has none gets
 the status and nothing else.
+
+Below ``/api/`` is the console, where whoever starts the broker gives it one (``MakeConsole``): it is a client
+of the cluster, above this package, and is imported and connects at its first request.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -22,6 +25,7 @@ from minikafka.errors import StartError
 from minikafka.metrics.series import Source
 from minikafka.network.addresses import format_address
 from minikafka.network.socket_server import SocketServer
+from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.http.access import AllowedHosts, Credentials
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.runtime.event_loop import LoopLag
@@ -55,11 +59,14 @@ async def start_http(
     usual_port: int | None,
     connections_max: int,
     advertised_hosts: Iterable[str] = (),
+    make_console: MakeConsole | None = None,
+    own_address: tuple[str, int] | None = None,
 ) -> HttpServer | None:
     """Serve at ``http.port``, where that is not set at ``usual_port``, where that is None nowhere.
 
     ``connections_max``: how many connections the process has descriptors for. ``advertised_hosts``: what the
-    broker is called, so that its pages may be asked under these names too.
+    broker is called, so that its pages may be asked under these names too. ``make_console`` is for all below
+    /api/; it reaches the cluster at ``own_address``, this broker's for other brokers.
 
     Raises:
         StartError: ``http.port`` cannot be had. For the usual one, which was not asked for, there is a log
@@ -92,9 +99,13 @@ async def start_http(
         hosts=AllowedHosts((config.http_host, *advertised_hosts, *config.http_allowed_hosts)),
         credentials=credentials,
         tls=tls,
+        wants_certificates=config.http_ssl_client_auth == "required",
         authentications=services.security_metrics.of(LISTENER_NAME) if credentials or tls else None,
     )
     add_pages(server, services, socket_server, figures)
+    if make_console is not None and own_address is not None:
+        pages = ConsolePages(make_console, _console_host(services, own_address))
+        server.add_below(CONSOLE_PREFIX, pages, close=pages.close)
     try:
         await server.start(config.http_host, port)
     except StartError as error:
@@ -148,6 +159,63 @@ def _warn_of_readers(config: BrokerConfig, server: HttpServer) -> None:
             "can read them. Set http.ssl.keystore.location",
             where,
         )
+
+
+CONSOLE_PREFIX = "/api/"
+
+
+class ConsoleHost(NamedTuple):
+    """What a console gets of the broker that it is in."""
+
+    node_id: int
+    address: tuple[str, int]
+    """Where other brokers reach this one."""
+    connect: Connect
+    """As this broker reaches the others: with its own credentials."""
+    config: Callable[[], BrokerConfig]
+    """As it is now."""
+
+
+class ConsoleApi(Protocol):
+    """A page that is closed with the server."""
+
+    async def __call__(self, request: HttpRequest) -> HttpResponse: ...
+
+    async def close(self) -> None: ...
+
+
+MakeConsole = Callable[[ConsoleHost], ConsoleApi]
+"""Called in another thread, for it imports."""
+
+
+def _console_host(services: Services, own_address: tuple[str, int]) -> ConsoleHost:
+    host, port = own_address
+    return ConsoleHost(services.node_id, (host, port), services.connect, lambda: services.config)
+
+
+class ConsolePages:
+    """All below ``CONSOLE_PREFIX``; made at the first request, so that a start and a broker that nobody looks
+    at pay nothing."""
+
+    def __init__(self, make: MakeConsole, host: ConsoleHost) -> None:
+        self._make = make
+        self._host = host
+        self._console: ConsoleApi | None = None
+        self._making = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"ConsolePages({self._console})"
+
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
+        async with self._making:
+            if self._console is None:
+                self._console = await asyncio.to_thread(self._make, self._host)
+        return await self._console(request)
+
+    async def close(self) -> None:
+        console, self._console = self._console, None
+        if console is not None:
+            await console.close()
 
 
 class ScrapeFigures(NamedTuple):

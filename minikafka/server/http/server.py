@@ -1,4 +1,4 @@
-"""A small HTTP server on the broker's event loop: pages that are read with GET and HEAD, nothing else.
+"""A small HTTP server on the broker's event loop: pages that are read with GET and HEAD; some take POST.
 
 h11 reads and writes the protocol, asyncio streams the bytes. Everything has a limit: how many connections
 there are, how large a request is, how long one may take to come, and how long an answer may take to leave.
@@ -7,7 +7,8 @@ waited longest for its peer is closed in favour of the new one: so a health chec
 connections are held open, and nothing is held by keeping silent.
 
 A page is a function from a request to a response. One that fails is a 500 and a line in the log; the broker
-keeps running.
+keeps running. One that takes POST gets a body of at most ``BODY_BYTES_MAX``, and decides who may change what:
+the request says whether its sender has authenticated.
 
 Who may read is in ``access``: a request under a name that is not ours is a 421, and where there are tokens or
 users, one that shows none is a 401. An open page is for all, and tells who is not trusted nothing but its
@@ -41,7 +42,9 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64
 REQUEST_BYTES_MAX = 16 * 1024
-"""Of the request line and the headers; and of a body, which is not read."""
+"""Of the request line and the headers; and of the body of a GET or HEAD, which is not read."""
+BODY_BYTES_MAX = 64 * 1024
+"""Of a POST. What is longer is refused (413), and the connection closed."""
 REQUEST_TIMEOUT_S = 10.0
 """From the first byte of a request to its last; and from a connection's begin to its first request."""
 IDLE_TIMEOUT_S = 180.0
@@ -55,6 +58,7 @@ _WRITE_BYTES = 64 * 1024
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
+_POST = "POST"
 
 
 class HttpRequest(NamedTuple):
@@ -67,6 +71,10 @@ class HttpRequest(NamedTuple):
     """By lower-case name."""
     is_trusted: bool = True
     """False: an open page is asked by a client that has not authenticated."""
+    is_authenticated: bool = False
+    """Its sender has shown a token, a password or a certificate; False also where none is wanted."""
+    body: bytes | None = b""
+    """Of a POST; None: it is longer than ``BODY_BYTES_MAX``."""
 
 
 class HttpResponse(NamedTuple):
@@ -97,11 +105,13 @@ class HttpServer:
         hosts: AllowedHosts | None = None,
         credentials: Credentials | None = None,
         tls: HttpTls | None = None,
+        wants_certificates: bool = False,
         authentications: AuthenticationMetrics | None = None,
     ) -> None:
         """``connections_max``: a bound below the usual one. ``hosts``: names besides this machine's own.
         ``credentials`` let one in; None: everybody may read. ``tls``: begun; None: plain HTTP.
-        ``authentications`` counts connections that did or did not prove what they had to."""
+        ``wants_certificates``: without a trusted one there is no connection. ``authentications``
+        counts connections that did or did not prove what they had to."""
         self._supervisor = supervisor
         self._connections_max = min(CONNECTIONS_MAX, connections_max)
         self._hosts = hosts or AllowedHosts(())
@@ -109,8 +119,11 @@ class HttpServer:
         self._failures = Failures(asyncio.get_running_loop().time)
         self.authentications = authentications or AuthenticationMetrics()
         self.tls = tls
+        self._wants_certificates = tls is not None and wants_certificates
         self._pages: dict[str, Page] = {}
+        self._prefixes: dict[str, Page] = {}
         self._open_pages: set[str] = set()
+        self._closers: list[Callable[[], Awaitable[None]]] = []
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], _Conversation] = {}
         self._address: tuple[str, int] | None = None
@@ -128,6 +141,15 @@ class HttpServer:
         self._pages[path] = page
         if is_open:
             self._open_pages.add(path)
+
+    def add_below(
+        self, prefix: str, page: Page, *, close: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Serve ``page`` at all that begins with ``prefix`` and has no page of its own; it takes POST, too.
+        ``close`` is awaited when the server has ended."""
+        self._prefixes[prefix] = page
+        if close is not None:
+            self._closers.append(close)
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 is any free one.
@@ -156,6 +178,9 @@ class HttpServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.tls is not None:
             self.tls.close()
+        closers, self._closers = self._closers, []
+        for close in closers:
+            await close()
 
     # Connections
 
@@ -206,17 +231,29 @@ class HttpServer:
             if request.path not in self._open_pages or "authorization" in request.headers:
                 return refusal
             request = request._replace(is_trusted=False)
-        if request.method not in _METHODS:
-            refusal = HttpResponse.text(f"{request.method} is not served, only GET and HEAD", status=405)
-            return refusal._replace(headers=(("allow", ", ".join(_METHODS)),))
         page = self._pages.get(request.path)
+        methods: tuple[str, ...] = _METHODS
+        if page is None:
+            page = self._below(request.path)
+            methods = _METHODS if page is None else (*_METHODS, _POST)
+        if request.method not in methods:
+            served = "only GET and HEAD" if methods is _METHODS else "only GET, HEAD and POST"
+            refusal = HttpResponse.text(f"{request.method} is not served, {served}", status=405)
+            return refusal._replace(headers=(("allow", ", ".join(methods)),))
         if page is None:
             return HttpResponse.text(f"no such page; there are: {' '.join(self._pages)}", status=404)
+        if request.body is None:
+            return HttpResponse.text(f"a body may have {BODY_BYTES_MAX} bytes", status=413)
+        shows_token = self._credentials is not None and request.is_trusted
+        request = request._replace(is_authenticated=shows_token or self._wants_certificates)
         try:
             return await page(request)
         except Exception:
             logger.exception("the page %s failed", request.path)
             return HttpResponse.text("this page failed; the broker's log says why", status=500)
+
+    def _below(self, path: str) -> Page | None:
+        return next((page for prefix, page in self._prefixes.items() if path.startswith(prefix)), None)
 
     def _refusal(self, request: HttpRequest, peer: Peer) -> HttpResponse | None:
         """None: it may read everything."""
@@ -314,7 +351,7 @@ class _Conversation:
                 await self._send(refusal, head_only=False, close=True)
 
     async def _receive(self, idle_timeout_s: float) -> HttpRequest | None:
-        """The next request, with its body read and dropped; None when there is no more."""
+        """The next request, with its body, which is dropped unless it is a POST; None: there is no more."""
         event = self._protocol.next_event()
         if event is h11.NEED_DATA:
             async with asyncio.timeout(idle_timeout_s):
@@ -324,19 +361,23 @@ class _Conversation:
                 await self._read()
             if not isinstance(event, h11.Request):
                 return None
-            request, dropped_bytes = event, 0
+            request, body, is_whole = event, bytearray(), True
+            bytes_max = BODY_BYTES_MAX if request.method == b"POST" else REQUEST_BYTES_MAX
             while not isinstance(event := self._protocol.next_event(), h11.EndOfMessage):
                 if event is h11.NEED_DATA:
                     if self._protocol.they_are_waiting_for_100_continue:
+                        is_whole = False
                         break
                     await self._read()
                 elif isinstance(event, h11.Data):
-                    dropped_bytes += len(event.data)
-                    if dropped_bytes > REQUEST_BYTES_MAX:
+                    body += event.data
+                    if len(body) > bytes_max:
+                        is_whole = False
                         break  # it is answered, and the connection closes
                 else:
                     return None
-        return _request(request)
+        is_post = request.method == b"POST"
+        return _request(request)._replace(body=(bytes(body) if is_whole else None) if is_post else b"")
 
     async def _read(self) -> None:
         self._protocol.receive_data(await self._reader.read(_READ_BYTES))

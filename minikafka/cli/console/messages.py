@@ -1,0 +1,362 @@
+"""``api/messages``: messages of a topic, from anywhere, through a filter, and on from where a call ended.
+
+One call looks at so much and no more: ``RECORDS_MAX`` records, ``BYTES_MAX`` of them, ``TIME_S``; what it has
+not seen comes with ``next``. ``SCANS_MAX`` calls work at once, the others wait. Fetches do not wait for
+records (a live tail asks again), take no part in a group and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from minikafka.cli.console.decoding import Decoded, Format, Readers, decode, read_format, schema_id
+from minikafka.cli.console.exchange import Query, Refusal, parse_number
+from minikafka.cli.console.registry import Registry
+from minikafka.cli.console.scan import Bounds, Cut, Filter, Found, Scanned, Skipped, scan
+from minikafka.cli.console.snapshot import ClusterView, Ends, TopicState
+from minikafka.cli.groups import ListedOffset
+from minikafka.cli.shared.commands import error_of
+from minikafka.config.definition import INT_MAX, LONG_MAX
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.types import NO_LEADER, TopicPartition
+
+LIMIT: Final = 50
+LIMIT_MAX: Final = 500
+PARTITIONS_MAX: Final = 200
+"""Of a topic, at once: ``next`` has the position in each, and a request line has an end."""
+RECORDS_MAX: Final = 200_000
+BYTES_MAX: Final = 64 * 1024 * 1024
+KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of all messages of an answer, before they are cut for the page."""
+TIME_S: Final = 5.0
+FETCH_BYTES: Final = 4 * 1024 * 1024
+PARTITION_BYTES: Final = 1024 * 1024
+"""As consumers ask (max.partition.fetch.bytes). A batch that is larger comes whole, alone (KIP-74)."""
+SCANS_MAX: Final = 2
+SKIPPED_MAX: Final = 20
+NEXT_LENGTH_MAX: Final = 6_000
+
+Positions = dict[int, int]
+"""Partition → the offset that is looked at next."""
+
+
+class Wanted(NamedTuple):
+    """A question, read."""
+
+    topic: TopicState
+    partitions: list[int]
+    limit: int
+    filter: Filter
+    format: Format
+    is_read_committed: bool
+    begin: str
+    next: str | None
+
+
+def read_query(topic: TopicState, query: Query) -> Wanted:
+    """Raises Refusal, KafkaError."""
+    there = [each.partition for each in topic.partitions]
+    partitions = there
+    if query.optional("partition") is not None:
+        partitions = [query.number("partition", most=INT_MAX)]
+        if partitions[0] not in there:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has partitions 0 to {len(there) - 1}"
+            )
+    if len(partitions) > PARTITIONS_MAX:
+        raise Refusal(400, f"{topic.name} has {len(partitions)} partitions: choose one")
+    kind = read_format(query.text("format", "auto"))
+    name, equals, value = query.text("header").partition("=")
+    key, contains = query.optional("key"), query.optional("contains")
+    return Wanted(
+        topic,
+        partitions,
+        query.number("limit", LIMIT, least=1, most=LIMIT_MAX),
+        Filter(
+            None if key is None else key.encode(),
+            name or None,
+            value.encode() if equals else None,
+            None if contains is None else contains.encode(),
+        ),
+        kind,
+        query.flag("read_committed"),
+        query.text("from", f"last:{LIMIT}"),
+        query.text("next", length_max=NEXT_LENGTH_MAX) or None,
+    )
+
+
+def format_positions(positions: Mapping[int, int]) -> str:
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
+
+
+def parse_positions(text: str, partitions: Iterable[int]) -> Positions:
+    """Raises Refusal: it is none of ours for these partitions."""
+    positions: Positions = {}
+    for each in text.split(","):
+        partition, _, offset = each.partition(":")
+        positions[parse_number("next", partition, most=INT_MAX)] = parse_number("next", offset, most=LONG_MAX)
+    if set(positions) != set(partitions):
+        raise Refusal(400, "next: is of other partitions")
+    return positions
+
+
+class MessagesView:
+    """See the module header."""
+
+    def __init__(self, view: ClusterView, registry: Registry | None) -> None:
+        self._view = view
+        self._registry = registry
+        self._turns = asyncio.Semaphore(SCANS_MAX)
+
+    def __repr__(self) -> str:
+        return f"MessagesView({self._registry})"
+
+    async def messages(self, query: Query) -> dict[str, Any]:
+        """Raises Refusal, KafkaError, BrokerUnavailable."""
+        topic = (await self._view.snapshot()).topic(query.needed("topic"))
+        wanted = read_query(topic, query)
+        if query.optional("registry") is not None:
+            raise Refusal(400, "registry: is not taken from a request; it is configured (http.registry.url)")
+        if self._registry is None and wanted.format in ("avro", "protobuf"):
+            raise Refusal(400, f"format {wanted.format}: no registry is configured (http.registry.url)")
+        async with self._turns:
+            look = _Look(self._view, wanted)
+            await look.run()
+            readers = await self._readers(look.found)
+            shown = await asyncio.to_thread(_shown, look.found, wanted.format, readers)
+        return {
+            "messages": shown,
+            "scanned": look.records,
+            "scanned_bytes": look.bytes,
+            "skipped": [each._asdict() for each in look.skipped[:SKIPPED_MAX]],
+            "skipped_left_out": max(0, len(look.skipped) - SKIPPED_MAX),
+            "next": format_positions(look.positions),
+            "is_end": look.is_end,
+            "stopped_by": look.stopped_by,
+        }
+
+    async def _readers(self, found: Iterable[Found]) -> Readers:
+        if self._registry is None:
+            return {}
+        cuts = (cut for each in found for cut in (each.key, each.value))
+        ids = {schema_id(cut.data) for cut in cuts if cut is not None}
+        return await self._registry.readers(each for each in ids if each is not None)
+
+
+class _Look:
+    """One call: from where each partition is, to a bound."""
+
+    def __init__(self, view: ClusterView, wanted: Wanted) -> None:
+        self._view = view
+        self._wanted = wanted
+        self._until_s = time.monotonic() + TIME_S
+        self._leaders = {each.partition: each.leader for each in wanted.topic.partitions}
+        self._ends: dict[int, int] = {}
+        self.positions: Positions = {}
+        self.found: list[Found] = []
+        self.skipped: list[Skipped] = []
+        self.records = self.bytes = 0
+
+    @property
+    def is_end(self) -> bool:
+        return not self._unread()
+
+    @property
+    def stopped_by(self) -> str:
+        if len(self.found) >= self._wanted.limit:
+            return "limit"
+        if self.is_end:
+            return "end"
+        if self._is_late():
+            return "time"
+        return "records" if self.records >= RECORDS_MAX else "bytes"
+
+    def _unread(self) -> list[int]:
+        return [each for each, offset in self.positions.items() if offset < self._ends.get(each, 0)]
+
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self._until_s
+
+    def _kept_bytes(self) -> int:
+        return sum(each.kept_bytes for each in self.found)
+
+    def _is_over(self) -> bool:
+        return (
+            len(self.found) >= self._wanted.limit
+            or self.records >= RECORDS_MAX
+            or self.bytes >= BYTES_MAX
+            or self._kept_bytes() >= KEPT_BYTES_MAX
+            or self._is_late()
+        )
+
+    async def run(self) -> None:
+        await self._place()
+        while (unread := self._unread()) and not self._is_over():
+            by_leader: dict[int, list[int]] = {}
+            for partition in unread:
+                by_leader.setdefault(self._leaders[partition], []).append(partition)
+            share = -(-(self._wanted.limit - len(self.found)) // len(unread))
+            answers = await asyncio.gather(*(self._fetch(*each) for each in by_leader.items()))
+            for answer in answers:
+                for topic in answer.responses:
+                    for each in topic.partitions:
+                        await self._take(each, share)
+        self.found.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
+        if len(self._wanted.partitions) == 1:
+            self.found.sort(key=lambda each: each.offset)
+
+    # Where it begins
+
+    async def _place(self) -> None:
+        wanted = self._wanted
+        at_all = [TopicPartition(wanted.topic.name, each) for each in wanted.partitions]
+        ends = await self._view.ends(at_all, is_read_committed=wanted.is_read_committed)
+        known = {at.partition: end for at, end in ends.items() if None not in end}
+        for each in wanted.partitions:
+            if each not in known:
+                why = "it has no leader" if self._leaders[each] == NO_LEADER else "its leader does not answer"
+                self.skipped.append(Skipped(each, -1, -1, f"partition {each}: {why}"))
+        if not known:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, self.skipped[0].why)
+        self._ends = {each: end.high_watermark or 0 for each, end in known.items()}
+        if wanted.next is not None:
+            begin = parse_positions(wanted.next, wanted.partitions)
+        else:
+            begin = await self._begin(known)
+        starts = {each: end.log_start_offset or 0 for each, end in known.items()}
+        self.positions = {each: max(begin.get(each, 0), starts.get(each, 0)) for each in wanted.partitions}
+
+    async def _begin(self, known: Mapping[int, Ends]) -> Positions:
+        kind, _, value = self._wanted.begin.partition(":")
+        match kind:
+            case "earliest" if not value:
+                return {each: end.log_start_offset or 0 for each, end in known.items()}
+            case "latest" if not value:
+                return dict(self._ends)
+            case "offset":
+                return dict.fromkeys(known, parse_number("from: offset", value, most=LONG_MAX))
+            case "last":
+                share = -(-parse_number("from: last", value, most=INT_MAX) // len(known))
+                return {each: max(0, end - share) for each, end in self._ends.items()}
+            case "time":
+                timestamp_ms = parse_number("from: time", value, most=LONG_MAX)
+                at_all = [TopicPartition(self._wanted.topic.name, each) for each in known]
+                found = await self._view.admin.list_offsets(at_all, timestamp_ms)
+                return {
+                    at.partition: listed.offset
+                    if isinstance(listed, ListedOffset) and listed.offset >= 0
+                    else self._ends[at.partition]
+                    for at, listed in found.items()
+                }
+        raise Refusal(400, "from: must be earliest, latest, offset:N, time:MS or last:N")
+
+    # What it reads
+
+    async def _fetch(self, leader: int, partitions: list[int]) -> Any:
+        topic = self._wanted.topic
+        body = {
+            "replica_id": -1,
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": FETCH_BYTES,
+            "isolation_level": int(self._wanted.is_read_committed),
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [
+                {
+                    "topic": topic.name,
+                    "topic_id": topic.topic_id,
+                    "partitions": [
+                        {
+                            "partition": each,
+                            "current_leader_epoch": -1,
+                            "fetch_offset": self.positions[each],
+                            "last_fetched_epoch": -1,
+                            "log_start_offset": -1,
+                            "partition_max_bytes": PARTITION_BYTES,
+                        }
+                        for each in partitions
+                    ],
+                }
+            ],
+            "forgotten_topics_data": [],
+            "rack_id": "",
+        }
+        return await self._view.admin.ask_broker(leader, ApiKey.FETCH, body)
+
+    async def _take(self, answer: Any, share: int) -> None:
+        partition = int(answer.partition_index)
+        error = error_of(answer.error_code)
+        if error is not None and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._skip_to_start(partition, int(getattr(answer, "log_start_offset", -1)))
+            return
+        if error is not None:
+            raise KafkaError(error.code, f"partition {partition}")
+        data, position, end = answer.records or b"", self.positions[partition], self._ends[partition]
+        if self._is_over():
+            return  # what this answer has is fetched again
+        aborted = [
+            (int(each.producer_id), int(each.first_offset))
+            for each in (answer.aborted_transactions or () if self._wanted.is_read_committed else ())
+        ]
+        bounds = Bounds(
+            min(share, self._wanted.limit - len(self.found)),
+            RECORDS_MAX - self.records,
+            BYTES_MAX - self.bytes,
+            KEPT_BYTES_MAX - self._kept_bytes(),
+            self._is_late,
+        )
+        scanned = await asyncio.to_thread(  # off the loop, also because the first one imports the codec
+            scan,
+            data,
+            partition=partition,
+            position=position,
+            end=end,
+            filter=self._wanted.filter,
+            bounds=bounds,
+            aborted=aborted,
+        )
+        self._add(partition, scanned, position, has_data=len(data) > 0)
+
+    def _add(self, partition: int, scanned: Scanned, position: int, *, has_data: bool) -> None:
+        self.found += scanned.found
+        self.skipped += scanned.skipped
+        self.records += scanned.records
+        self.bytes += scanned.bytes
+        self.positions[partition] = scanned.next_offset
+        if scanned.next_offset == position and not self._is_over():
+            # Nothing more is there: a log may end with offsets that compaction or a marker has taken.
+            end = self._ends[partition]
+            if has_data:
+                self.skipped.append(Skipped(partition, position, end - 1, "the batch is cut off"))
+            self.positions[partition] = end
+
+    def _skip_to_start(self, partition: int, log_start_offset: int) -> None:
+        """Retention was faster. Without a start that is beyond where we are, there is nothing to read."""
+        position, end = self.positions[partition], self._ends[partition]
+        self.positions[partition] = log_start_offset if position < log_start_offset <= end else end
+
+
+def _shown(found: Iterable[Found], format: Format, readers: Readers) -> list[dict[str, Any]]:
+    """In a thread: schemas take their time."""
+
+    def text(cut: Cut | None, as_format: Format) -> Decoded | None:
+        return decode(cut, as_format, readers)
+
+    return [
+        {
+            "partition": each.partition,
+            "offset": each.offset,
+            "timestamp_ms": each.timestamp_ms,
+            "timestamp_type": each.timestamp_type,
+            "key": text(each.key, "auto" if format in ("avro", "protobuf", "json") else format),
+            "value": text(each.value, format),
+            "headers": [(name, text(cut, "auto")) for name, cut in each.headers],
+            "size": each.size,
+        }
+        for each in found
+    ]

@@ -1,0 +1,182 @@
+"""The console's pages by their paths, who may ask for which, and what a console is made of.
+
+A page that changes something takes POST, from a reader who has authenticated, where ``http.admin`` is true. A
+browser sends passwords and certificates along with whatever another site has it send, so such a request must
+also come from our own page: its content type is one that no form can send, and Origin and Sec-Fetch-Site say
+the same origin, which browsers set.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from minikafka.cli.console.cluster import cluster
+from minikafka.cli.console.exchange import Query, Refusal, json_response, refusal_response
+from minikafka.cli.console.groups import GroupsView
+from minikafka.cli.console.messages import MessagesView
+from minikafka.cli.console.registry import Registry
+from minikafka.cli.console.snapshot import ClusterView, Connection
+from minikafka.cli.console.topics import topic, topics
+from minikafka.clock import Clock
+from minikafka.config.broker import BrokerConfig
+from minikafka.config.listeners import is_loopback
+from minikafka.errors import MinikafkaError
+from minikafka.server.http.pages import CONSOLE_PREFIX, ConsoleHost
+from minikafka.server.http.server import HttpRequest, HttpResponse
+from minikafka.system_clock import SystemClock
+
+logger = logging.getLogger(__name__)
+
+JSON_TYPE: Final = "application/json"
+
+Ask = Callable[[Query], Awaitable[Any]]
+Change = Callable[[bytes], Awaitable[Any]]
+
+
+class Permissions(NamedTuple):
+    """What the console is set to show and do; a text is why it does not."""
+
+    messages: bool | str
+    change: bool | str
+
+
+class Console:
+    """The API. Call it with a request; ``close`` it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Clock,
+        permissions: Permissions,
+        registry_url: str | None = None,
+        asked_of: int | None = None,
+    ) -> None:
+        """``asked_of``: the broker that it is in; None: it stands beside the cluster."""
+        self._view = ClusterView(connection, clock)
+        self._permissions = permissions
+        self._registry_url = registry_url
+        self._asked_of = asked_of
+        self._groups = GroupsView(self._view)
+        self._messages = MessagesView(self._view, Registry(registry_url) if registry_url else None)
+        self._asks: dict[str, Ask] = {
+            "topics": lambda query: topics(self._view, query),
+            "topic": lambda query: topic(self._view, self._groups, query),
+            "messages": self._show_messages,
+            "groups": self._groups.groups,
+            "group": self._groups.group,
+        }
+        self._changes: dict[str, Change] = {
+            "group/reset": self._groups.reset,
+        }
+
+    def __repr__(self) -> str:
+        return f"Console({self._view})"
+
+    async def close(self) -> None:
+        await self._groups.close()
+        await self._view.close()
+
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
+        name = request.path.removeprefix(CONSOLE_PREFIX)
+        try:
+            return json_response(await self._answer(name, request))
+        except MinikafkaError as error:
+            return refusal_response(error)
+
+    async def _answer(self, name: str, request: HttpRequest) -> Any:
+        if name in self._changes:
+            if request.method != "POST":
+                raise Refusal(405, f"{name} takes POST")
+            check_change(request, self._permissions.change)
+            logger.info("a reader of the HTTP port asks for %s: %s", name, (request.body or b"")[:1000])
+            return await self._changes[name](request.body or b"")
+        if request.method == "POST":
+            raise Refusal(405, f"{name[:100]} does not take POST")
+        if name == "cluster":
+            return await cluster(self._view, asked_of=self._asked_of, can=self._can(request))
+        if name not in self._asks:
+            there = ", ".join(sorted((*self._asks, *self._changes, "cluster")))
+            raise Refusal(404, f"there is no api/{name[:100]}; there are {there}")
+        return await self._asks[name](Query(request.query))
+
+    def _can(self, request: HttpRequest) -> dict[str, bool | str]:
+        change = self._permissions.change
+        if change is True and not request.is_authenticated:
+            change = NOT_AUTHENTICATED
+        registry = True if self._registry_url else "no registry is configured (http.registry.url)"
+        return {"messages": self._permissions.messages, "change": change, "registry": registry}
+
+    async def _show_messages(self, query: Query) -> Any:
+        if self._permissions.messages is not True:
+            raise Refusal(403, str(self._permissions.messages))
+        return await self._messages.messages(query)
+
+
+NOT_AUTHENTICATED: Final = "changes are for readers who have authenticated"
+
+
+def check_change(request: HttpRequest, permission: bool | str) -> None:
+    """Raises Refusal: the request may not change anything, and why."""
+    if permission is not True:
+        raise Refusal(403, str(permission))
+    if not request.is_authenticated:
+        raise Refusal(403, NOT_AUTHENTICATED)
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != JSON_TYPE:
+        raise Refusal(403, f"the content type must be {JSON_TYPE}")
+    site = request.headers.get("sec-fetch-site")
+    if site not in (None, "same-origin"):
+        raise Refusal(403, f"it comes from another site ({site[:100]})")
+    origin = request.headers.get("origin")
+    if origin is not None and not _is_same(origin, request.headers.get("host", "")):
+        raise Refusal(403, f"it comes from {origin[:200]}, which is not this page")
+
+
+def _is_same(origin: str, host: str) -> bool:
+    try:
+        url = urlsplit(origin)
+    except ValueError:
+        return False
+    return bool(host) and url.scheme in ("http", "https") and url.netloc.lower() == host.lower()
+
+
+def permissions_of(config: BrokerConfig) -> Permissions:
+    """As ``http.messages`` and ``http.admin`` say."""
+    messages: bool | str = True
+    if config.http_messages is None:
+        why = _guard(config)
+        messages = True if why is None else f"{why}, and http.messages is not true"
+    elif not config.http_messages:
+        messages = "http.messages is false"
+    change: bool | str = True if config.http_admin else "http.admin is not true"
+    return Permissions(messages, change)
+
+
+def _guard(config: BrokerConfig) -> str | None:
+    """What keeps clients from reading messages that readers of the HTTP port would get; None: nothing."""
+    if config.has_authorizer:
+        return "the cluster has an authorizer"
+    for each in config.endpoints():
+        wants = config.listener_security(each.name).ssl_client_auth if each.protocol == "SSL" else "none"
+        if each.protocol.startswith("SASL") or wants != "none":
+            return f"clients authenticate on listener {each.name}"
+    has_readers = config.http_bearer_token or config.http_basic_auth_users
+    if not is_loopback(config.http_host) and not has_readers and config.http_ssl_client_auth != "required":
+        return "the HTTP port answers other machines without authentication"
+    return None
+
+
+def console_of_broker(host: ConsoleHost) -> Console:
+    """The one on a broker's HTTP port: it asks the cluster as the broker does."""
+    config = host.config()
+    return Console(
+        Connection([host.address], connect=host.connect),
+        clock=SystemClock(),
+        permissions=permissions_of(config),
+        registry_url=config.registry_url(),
+        asked_of=host.node_id,
+    )
