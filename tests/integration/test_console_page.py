@@ -9,12 +9,16 @@ import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from minikafka.server.http import page
+from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
+from minikafka.server.runtime.supervisor import Supervisor
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.browser import BrowserPage, open_browser
@@ -37,8 +41,8 @@ PLACES = ("", "topics", "groups", "reassignments", "access", "events", "purgator
 
 @pytest.fixture
 async def browser(tmp_path: Path) -> AsyncIterator[BrowserPage]:
-    async with open_browser(tmp_path) as page:
-        yield page
+    async with open_browser(tmp_path) as made:
+        yield made
 
 
 class Shop:
@@ -281,15 +285,15 @@ async def test_500_pixels_wide_and_in_the_dark(shop: Shop, browser: BrowserPage)
         widths = await browser.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= widths[1] == 500, f"{place or 'cluster'} is {widths[0]} pixels wide"
         assert await browser.evaluate("document.getElementById('trouble').textContent") == "", place
-    page, text = await browser.evaluate(
+    back, text = await browser.evaluate(
         "['backgroundColor', 'color'].map((each) => getComputedStyle(document.body)[each])"
     )
-    assert brightness(page) < 60 < 180 < brightness(text)
+    assert brightness(back) < 60 < 180 < brightness(text)
     await browser.prefer("light")
-    page, text = await browser.evaluate(
+    back, text = await browser.evaluate(
         "['backgroundColor', 'color'].map((each) => getComputedStyle(document.body)[each])"
     )
-    assert brightness(page) > 180 > 60 > brightness(text)
+    assert brightness(back) > 180 > 60 > brightness(text)
 
 
 def brightness(color: str) -> float:
@@ -336,6 +340,125 @@ async def test_the_whole_cluster_from_any_broker(start_cluster: StartCluster, br
     await browser.press("Escape")
     await browser.open(f"http://127.0.0.1:{ports[2]}/#/events")
     await browser.wait_for_text("election", ".timeline")
+
+
+CLUSTER: dict[str, Any] = {
+    "at_ms": 1_800_000_000_000,
+    "cluster_id": "canned",
+    "controller_id": 1,
+    "software": None,
+    "asked_of": None,
+    "brokers": [],
+    "topics": 0,
+    "partitions": 0,
+    "offline_partitions": 0,
+    "under_replicated_partitions": 0,
+    "under_min_isr_partitions": 0,
+    "preferred_leader_partitions": 0,
+    "can": {"messages": True, "change": True, "registry": True},
+}
+MOVE = {
+    "topic": "orders",
+    "partition": 0,
+    "replicas": [1, 2, 3],
+    "adding": [3],
+    "removing": [1],
+    "bytes_left": 300 * 2**20,
+    "bytes_total": 2**30,
+    "bytes_per_s": 2**20,
+    "seconds_left": 300,
+}
+
+
+@pytest.fixture
+async def canned() -> AsyncIterator[Canned]:
+    supervisor = Supervisor()
+    made = Canned(HttpServer(supervisor=supervisor))
+    await made.server.start("127.0.0.1", 0)
+    yield made
+    await made.server.close()
+    await supervisor.stop()
+
+
+class Canned:
+    """The page, and answers of no cluster: for what takes long to come about in a real one."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self.server = server
+        self.answers: dict[str, Any] = {"cluster": CLUSTER}
+        self.changes: list[tuple[str, Any]] = []
+        server.add("/", self._page)
+        server.add_below("/api/", self._api, close=self._close)
+
+    @property
+    def url(self) -> str:
+        assert self.server.address is not None
+        return f"http://127.0.0.1:{self.server.address[1]}/"
+
+    async def _page(self, request: HttpRequest) -> HttpResponse:
+        return page.page()
+
+    async def _close(self) -> None:
+        pass
+
+    async def _api(self, request: HttpRequest) -> HttpResponse:
+        name = request.path.removeprefix("/api/")
+        if request.method == "POST":
+            self.changes.append((name, json.loads(request.body or b"")))
+        if name not in self.answers:
+            return HttpResponse.text(f"{name} is not to be had", status=502)
+        return HttpResponse(json.dumps(self.answers[name]).encode(), content_type="application/json")
+
+
+async def test_a_reassignment_with_its_progress_is_cancelled_after_a_question(
+    canned: Canned, browser: BrowserPage
+) -> None:
+    canned.answers["reassignments"] = {"reassignments": [MOVE, MOVE | {"partition": 1, "bytes_left": None}]}
+    await browser.open(f"{canned.url}#/reassignments")
+    row = await browser.wait_for_row("reassignments", "orders", "0")
+    assert row[2:9] == ["1, 2, 3", "3", "1", " 70 %", "300 MiB", "1.0 MiB/s", "5 min"]
+    assert (await browser.wait_for_row("reassignments", "orders", "1"))[5] == "not known"
+    assert await browser.evaluate("document.title") == "Reassignments · Kafka"
+    offered = await browser.evaluate(
+        "[...document.querySelectorAll('#views a')].map((each) => each.textContent)"
+    )
+    assert "This broker" not in offered, "the page is no broker's"
+
+    await browser.click("#reassignments button", text="cancel…")
+    await browser.click("#dialog button", text="Close")
+    assert canned.changes == []
+    await browser.click("#reassignments button", text="cancel…")
+    await browser.click("#dialog button", text="Cancel the reassignment")
+    await browser.wait_for_text("is not to be had", "#dialog")  # what the server says, where one looks
+    canned.answers["reassignments/cancel"] = {}
+    canned.answers["reassignments"] = {"reassignments": []}
+    await browser.click("#dialog button", text="Cancel the reassignment")
+    await browser.wait_for_row("reassignments", "none")
+    assert canned.changes == [("reassignments/cancel", {"topic": "orders", "partition": 0})] * 2
+
+
+async def test_what_cannot_be_asked_is_said_and_what_was_known_stays(
+    canned: Canned, browser: BrowserPage
+) -> None:
+    canned.answers["access"] = {
+        "acls": None,
+        "acls_left_out": 0,
+        "why_no_acls": "there is no authorizer",
+        "users": [{"name": HOSTILE, "mechanisms": ["SCRAM-SHA-256"]}],
+        "why_no_users": None,
+        "quotas": [{"entity": "client-id x", "quota": "producer_byte_rate", "value": 2**20}],
+        "quotas_left_out": 3,
+    }
+    await browser.open(f"{canned.url}#/access")
+    await browser.wait_for_text("there is no authorizer", "#acls-note")
+    assert (await browser.rows("users"))[0][:2] == [HOSTILE, "SCRAM-SHA-256"]
+    assert await browser.rows("quotas") == [["client-id x", "producer_byte_rate", "1.0 MiB/s"]]
+    await browser.wait_for_text("And 3 more", "#quotas-note")
+    del canned.answers["access"]
+    await browser.evaluate("look()")
+    await browser.wait_for_text("access is not to be had", "#trouble")
+    assert await browser.evaluate("document.body.className") == "stale"
+    assert (await browser.rows("users"))[0][0] == HOSTILE
 
 
 async def test_what_waits_and_what_happened(shop: Shop, browser: BrowserPage) -> None:

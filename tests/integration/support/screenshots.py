@@ -1,6 +1,7 @@
 """The pictures of the console in ``docs/assets``.
 
-``.venv-dev/bin/python -m tests.integration.support.screenshots`` makes them again: three brokers with orders, a group that lags and an event or two; then what a reader would look at.
+``.venv-dev/bin/python -m tests.integration.support.screenshots`` makes them again: three brokers with orders,
+a group that lags, and one broker that dies; then what a reader would look at.
 """
 
 from __future__ import annotations

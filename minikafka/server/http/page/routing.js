@@ -89,7 +89,7 @@ function arrive({ isFirst = false } = {}) {
   get("view").replaceChildren(
     ...(isOwn ? [] : [make("h2", { id: "view-title", tabIndex: -1 }, here.title), ...here.nodes]),
   );
-  if (!isOwn) document.title = `${here.title} · minikafka`;
+  if (!isOwn) document.title = `${here.title} · ${cluster ? (cluster.software ?? "Kafka") : "console"}`;
   put(get("trouble"), "");
   drawNavigation();
   if (!isFirst) {
