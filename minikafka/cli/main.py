@@ -22,6 +22,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "compact": ("compact", "keep the newest record of each key in a log directory; by Spark"),
     "completion": ("completion", "print a completion script for bash, zsh or fish"),
     "configs": ("configs", "configuration of topics, brokers, groups, users, clients, addresses"),
+    "console": ("console.command", "serve the console: a cluster, its messages and groups, as a page"),
     "consume": ("consume", "print the records of a topic"),
     "delegation-tokens": ("delegation_tokens", "create, renew, expire and describe delegation tokens"),
     "dump-log": ("dump_log.command", "look into segments, indexes and checkpoints; verify them"),

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -1460,7 +1460,7 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     def registry_url(self) -> str | None:
         """``http.registry.url``. Raises ConfigError: it is no URL."""
         given = self.http_registry_url
-        if given is not None and _url(given) is None:
+        if given is not None and not is_registry_url(given):
             raise ConfigError(
                 f"Invalid value {given} for configuration http.registry.url: must be a URL like "
                 "http://localhost:8081, without a user"
@@ -1543,14 +1543,14 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         )
 
 
-def _url(text: str) -> SplitResult | None:
-    """Of http or https, with a host and without a user; None: it is none."""
+def is_registry_url(text: str) -> bool:
+    """Whether it is a URL of http or https, with a host and without a user, query or fragment."""
     try:
         url = urlsplit(text)
         is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
-        return None
-    return url if is_url and url.username is None else None
+        return False
+    return is_url and url.username is None and not url.query and not url.fragment
 
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}

@@ -256,7 +256,7 @@ class GroupsView:
 
     async def _load(self) -> Overview:
         snapshot = await self._view.snapshot()
-        body = {"states_filter": [], "types_filter": []}
+        body: dict[str, Any] = {"states_filter": [], "types_filter": []}
         answers = await self._view.of_brokers(
             snapshot.alive(),
             lambda node_id: self._view.admin.ask_loaded(node_id, ApiKey.LIST_GROUPS, body),

@@ -13,13 +13,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from minikafka.cli.console.access import access, no_access
 from minikafka.cli.console.cluster import cluster
+from minikafka.cli.console.events import events, purgatory
 from minikafka.cli.console.exchange import Query, Refusal, json_response, refusal_response
 from minikafka.cli.console.groups import GroupsView
 from minikafka.cli.console.messages import MessagesView
+from minikafka.cli.console.reassignments import ReassignmentsView
 from minikafka.cli.console.registry import Registry
 from minikafka.cli.console.snapshot import ClusterView, Connection
 from minikafka.cli.console.topics import topic, topics
+from minikafka.cli.console.why import WhyView
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import is_loopback
@@ -41,6 +45,8 @@ class Permissions(NamedTuple):
 
     messages: bool | str
     change: bool | str
+    access: bool | str = True
+    """ACLs, users and quotas; who has authenticated always sees them."""
 
 
 class Console:
@@ -54,27 +60,40 @@ class Console:
         permissions: Permissions,
         registry_url: str | None = None,
         asked_of: int | None = None,
+        options: str = "",
     ) -> None:
-        """``asked_of``: the broker that it is in; None: it stands beside the cluster."""
+        """``asked_of``: the broker that it is in; None: it stands beside the cluster. ``options``: how the
+        command line reaches the cluster, for commands that are proposed."""
         self._view = ClusterView(connection, clock)
         self._permissions = permissions
         self._registry_url = registry_url
         self._asked_of = asked_of
         self._groups = GroupsView(self._view)
         self._messages = MessagesView(self._view, Registry(registry_url) if registry_url else None)
+        self._reassignments = ReassignmentsView(self._view)
+        self._why = WhyView(connection, clock, options=options)
         self._asks: dict[str, Ask] = {
             "topics": lambda query: topics(self._view, query),
             "topic": lambda query: topic(self._view, self._groups, query),
             "messages": self._show_messages,
             "groups": self._groups.groups,
             "group": self._groups.group,
+            "reassignments": lambda query: self._reassignments.reassignments(),
+            "events": lambda query: events(self._view, query),
+            "purgatory": lambda query: purgatory(self._view, query),
+            "why": self._why.why,
         }
         self._changes: dict[str, Change] = {
             "group/reset": self._groups.reset,
+            "reassignments/cancel": self._reassignments.cancel,
         }
 
     def __repr__(self) -> str:
         return f"Console({self._view})"
+
+    async def begin(self) -> None:
+        """Reach the cluster now, which otherwise is done when it is first asked. Raises BrokerUnavailable."""
+        await self._view.admin.nodes()
 
     async def close(self) -> None:
         await self._groups.close()
@@ -98,8 +117,11 @@ class Console:
             raise Refusal(405, f"{name[:100]} does not take POST")
         if name == "cluster":
             return await cluster(self._view, asked_of=self._asked_of, can=self._can(request))
+        if name == "access":
+            is_shown = request.is_authenticated or self._permissions.access is True
+            return await access(self._view) if is_shown else no_access(str(self._permissions.access))
         if name not in self._asks:
-            there = ", ".join(sorted((*self._asks, *self._changes, "cluster")))
+            there = ", ".join(sorted((*self._asks, *self._changes, "cluster", "access")))
             raise Refusal(404, f"there is no api/{name[:100]}; there are {there}")
         return await self._asks[name](Query(request.query))
 
@@ -146,20 +168,20 @@ def _is_same(origin: str, host: str) -> bool:
 
 def permissions_of(config: BrokerConfig) -> Permissions:
     """As ``http.messages`` and ``http.admin`` say."""
+    why = _guard(config)
     messages: bool | str = True
     if config.http_messages is None:
-        why = _guard(config)
         messages = True if why is None else f"{why}, and http.messages is not true"
     elif not config.http_messages:
         messages = "http.messages is false"
     change: bool | str = True if config.http_admin else "http.admin is not true"
-    return Permissions(messages, change)
+    return Permissions(messages, change, True if why is None else f"{why}; readers of this page must, too")
 
 
 def _guard(config: BrokerConfig) -> str | None:
     """What keeps clients from reading messages that readers of the HTTP port would get; None: nothing."""
     if config.has_authorizer:
-        return "the cluster has an authorizer"
+        return "clients need to be authorized"
     for each in config.endpoints():
         wants = config.listener_security(each.name).ssl_client_auth if each.protocol == "SSL" else "none"
         if each.protocol.startswith("SASL") or wants != "none":

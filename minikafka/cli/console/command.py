@@ -1,0 +1,184 @@
+"""``minikafka console``: the console in a process of its own, for any Kafka cluster, Apache Kafka's too.
+
+It asks the cluster as the user of ``--command-config``; whoever reaches its port sees what that user may see.
+So it listens on this machine only unless told otherwise. Where the cluster wants credentials, messages and
+ACLs are for readers who have some, too (``--users``); messages for all when that is said (``--messages``).
+
+Exit status: 0 when it was ended by a signal, 1 when no broker can be reached or the port is taken, 2 for bad
+usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from minikafka.cli.console.pages import Console, Permissions
+from minikafka.cli.console.snapshot import Connection
+from minikafka.cli.shared.commands import (
+    OK,
+    CommandError,
+    ProfileParser,
+    add_connection_options,
+    read_text,
+    run,
+    take_connection,
+    typed_connection,
+)
+from minikafka.config.broker import is_registry_url
+from minikafka.config.listeners import is_loopback
+from minikafka.network.addresses import format_address
+from minikafka.server.http import status
+from minikafka.server.http.access import AllowedHosts, Credentials
+from minikafka.server.http.pages import CONSOLE_PREFIX
+from minikafka.server.http.server import CONNECTIONS_MAX, HttpRequest, HttpResponse, HttpServer
+from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.system_clock import SystemClock
+
+PROG: Final = "minikafka console"
+HTTP_PORT: Final = 9403
+"""Brokers' are counted from here on (9404 is that of broker 1)."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``minikafka console``."""
+    options = ProfileParser(
+        prog=PROG,
+        description="Serve the console for a cluster, Apache Kafka's too: brokers, topics, messages, groups, "
+        "ACLs. A broker of minikafka has it on its own HTTP port.",
+        allow_abbrev=False,
+    )
+    options.add_argument(
+        "--http-host", metavar="ADDRESS", default="127.0.0.1", help="listen on this address (127.0.0.1)"
+    )
+    options.add_argument(
+        "--http-port", metavar="PORT", type=_port, default=HTTP_PORT, help=f"0: any free one ({HTTP_PORT})"
+    )
+    options.add_argument(
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name that the page is asked under, besides this machine's own; may be repeated",
+    )
+    options.add_argument(
+        "--users", metavar="FILE", help="only for these users: a file with a line NAME:PASSWORD for each"
+    )
+    options.add_argument(
+        "--messages",
+        action=argparse.BooleanOptionalAction,
+        help="show keys and values of records; unless given: with --users, or where the cluster takes "
+        "everybody",
+    )
+    options.add_argument(
+        "--admin", action="store_true", help="let --users reset offsets and cancel reassignments"
+    )
+    options.add_argument(
+        "--registry",
+        metavar="URL",
+        help="the schema registry to decode Avro and Protobuf by, like http://localhost:8081; it needs the "
+        "extra console",
+    )
+    add_connection_options(options)
+    return options
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text[:6]) > 65535:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to 65535")
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal. Returns the exit status."""
+    options = parser()
+    arguments = options.parse_args(argv)
+    try:
+        take_connection(arguments)
+        if arguments.admin and not arguments.users:
+            raise ValueError("--admin is for users: give --users FILE")
+        if arguments.registry is not None and not is_registry_url(arguments.registry):
+            raise ValueError(f"--registry {arguments.registry}: must be a URL like http://localhost:8081")
+    except ValueError as error:
+        options.error(str(error))
+    return run(PROG, _serve(arguments))
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    users = parse_users(read_text(arguments.users), arguments.users) if arguments.users else []
+    connection = Connection(arguments.addresses, arguments.security)
+    console = Console(
+        connection,
+        clock=SystemClock(),
+        permissions=permissions_of(arguments, has_users=bool(users)),
+        registry_url=arguments.registry,
+        options=typed_connection(arguments),
+    )
+    supervisor = Supervisor()
+    server = HttpServer(
+        supervisor=supervisor,
+        connections_max=CONNECTIONS_MAX,
+        hosts=AllowedHosts((arguments.http_host, *arguments.allowed_host)),
+        credentials=Credentials(tokens=(), users=users) if users else None,
+    )
+    server.add("/", _page)
+    server.add_below(CONSOLE_PREFIX, console, close=console.close)
+    try:
+        await console.begin()
+        await server.start(arguments.http_host, arguments.http_port)
+        assert server.address is not None
+        host, port = server.address
+        print(f"http://{format_address(host or 'localhost', port)}/ (Ctrl-C ends it)", flush=True)
+        await _until_signal()
+    finally:
+        await server.close()
+        await supervisor.stop()
+    return OK
+
+
+async def _page(request: HttpRequest) -> HttpResponse:
+    return status.page()
+
+
+async def _until_signal() -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    await ended.wait()
+
+
+def permissions_of(arguments: argparse.Namespace, *, has_users: bool) -> Permissions:
+    """What ``--messages`` and ``--admin`` say, and where they are not given what is prudent."""
+    why = None
+    if not has_users and arguments.security is not None:
+        why = "the cluster is reached by --command-config, and readers of this page do not authenticate"
+    elif not has_users and not is_loopback(arguments.http_host):
+        why = "this page answers other machines without authentication"
+    messages: bool | str = why is None or f"{why}: --users or --messages"
+    if arguments.messages is not None:
+        messages = arguments.messages or "--no-messages"
+    return Permissions(messages, arguments.admin or "--admin is not given", why is None or f"{why}: --users")
+
+
+def parse_users(text: str, name: str) -> list[tuple[str, str]]:
+    """``NAME:PASSWORD`` a line. Raises CommandError: a line that is none, or no user at all."""
+    users = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        user, _, password = line.strip().partition(":")
+        if not user or not password:
+            raise CommandError(f"{name}, line {number}: must be NAME:PASSWORD")
+        users.append((user, password))
+    if not users:
+        raise CommandError(f"{name} has no users")
+    return users
+
+
+if __name__ == "__main__":
+    sys.exit(main())

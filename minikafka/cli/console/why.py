@@ -1,0 +1,96 @@
+"""``api/why``: ``minikafka why`` for the page: the same questions, the same answers as its ``--json``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any, Final
+
+from minikafka.cli.console.exchange import Query, Refusal
+from minikafka.cli.console.snapshot import TIMEOUT_MS, Connection
+from minikafka.cli.why import partition as partitions
+from minikafka.cli.why.cluster import Cluster
+from minikafka.cli.why.command import SAMPLE_MS, SUBJECTS
+from minikafka.clock import Clock
+from minikafka.config.definition import INT_MAX, LONG_MAX
+from minikafka.types import TopicPartition
+
+TIMEOUT_S: Final = 15.0
+SAMPLE_MS_MAX: Final = 5_000
+AT_ONCE_MAX: Final = 4
+"""Questions; more wait. Each has connections of its own."""
+
+
+class WhyView:
+    """See the module header."""
+
+    def __init__(self, connection: Connection, clock: Clock, *, options: str = "") -> None:
+        """``options``: of the connection, for the commands that answers propose, with a space in front."""
+        self._connection = connection
+        self._clock = clock
+        self._options = options
+        self._turns = asyncio.Semaphore(AT_ONCE_MAX)
+
+    def __repr__(self) -> str:
+        return f"WhyView({self._connection.addresses})"
+
+    async def why(self, query: Query) -> Any:
+        """Raises Refusal: 504 where the brokers take too long; KafkaError, BrokerUnavailable."""
+        arguments = arguments_of(query)
+        try:
+            async with asyncio.timeout(TIMEOUT_S), self._turns:
+                return await self._answer(arguments)
+        except TimeoutError:
+            raise Refusal(504, f"no answer within {TIMEOUT_S:.0f} s") from None
+
+    async def _answer(self, arguments: argparse.Namespace) -> Any:
+        arguments.addresses = self._connection.addresses
+        arguments.security = self._connection.security
+        arguments.connect = self._connection.connect
+        arguments.timeout_ms = TIMEOUT_MS
+        arguments.bootstrap_server = arguments.command_config = None
+        async with Cluster(arguments, self._clock) as cluster:
+            cluster.connection = self._options
+            return await SUBJECTS[arguments.subject](cluster, arguments)
+
+
+def arguments_of(query: Query) -> argparse.Namespace:
+    """What ``minikafka why``'s own parser would have made of it. Raises Refusal."""
+    subject = query.needed("subject")
+    if subject not in SUBJECTS:
+        raise Refusal(400, f"subject: must be one of {', '.join(SUBJECTS)}")
+    found = argparse.Namespace(
+        subject=subject, sample_ms=query.number("sample_ms", SAMPLE_MS, most=SAMPLE_MS_MAX)
+    )
+    match subject:
+        case "partition":
+            found.at, found.question = _at(query), query.optional("question")
+            if found.question not in (None, *partitions.QUESTIONS):
+                raise Refusal(400, f"question: must be one of {', '.join(partitions.QUESTIONS)}")
+        case "fetch":
+            found.at, found.read_committed = _at(query), query.flag("read_committed")
+            offset = query.optional("offset")
+            found.offset = None if offset is None else query.number("offset", most=LONG_MAX)
+        case "produce":
+            has_partition = query.optional("partition") is not None
+            found.topic = _at(query) if has_partition else query.needed("topic")
+            found.client_id = query.optional("client_id")
+        case "group":
+            found.group = query.optional("group") or query.needed("id")
+        case "topic":
+            found.topic = query.needed("topic")
+        case "reassignment":
+            found.at = None if query.optional("topic") is None else _at(query)
+        case "transaction":
+            found.transactional_id = query.optional("transactional_id") or query.needed("id")
+        case "client":
+            found.client_id = query.optional("client_id") or query.optional("id")
+            found.user, found.host = query.optional("user"), query.optional("host")
+        case _:
+            name = "broker" if query.optional("broker") is not None else "id"
+            found.broker = query.number(name, most=INT_MAX)
+    return found
+
+
+def _at(query: Query) -> TopicPartition:
+    return TopicPartition(query.needed("topic"), query.number("partition", most=INT_MAX))
