@@ -100,7 +100,7 @@ async def take_all(page: BrowserPage, url: str, cluster: ProcessCluster) -> None
         "[...(document.getElementById('topic-partitions')?.rows ?? [])].some((row) => row.cells[4].className)"
     )
     await page.click("#topic-partitions button", text="why?")
-    await page.wait("document.getElementById('why-sentence')")
+    await page.wait("document.getElementById('why-sentence')?.textContent")
     await take(page, "why")
 
 

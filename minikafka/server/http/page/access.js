@@ -19,33 +19,26 @@ views.access = {
     ],
     ask: () => askCluster("access"),
     draw(told) {
-      fill(
-        "acls",
-        (told.acls ?? []).map((each) => [
-          each.principal,
-          bad(each.permission, /^deny$/i.test(each.permission)),
-          each.operation,
-          each.resource_type,
-          each.name,
-          each.pattern_type,
-          each.host,
-        ]),
-      );
-      more("acls", told.acls_left_out ?? 0, told.why_no_acls ?? "");
-      fill(
-        "users",
-        (told.users ?? []).map((each) => [
-          each.name,
-          list(each.mechanisms),
-          why([`user ${each.name}`, { subject: "client", user: each.name }]),
-        ]),
-      );
-      more("users", 0, told.why_no_users ?? "");
-      fill(
-        "quotas",
-        told.quotas.map((each) => [each.entity, each.quota, boundText(each)]),
-      );
-      more("quotas", told.quotas_left_out ?? 0);
+      const rows = (id, row) => {
+        fill(id, told[id] ? told[id].map(row) : [[NOT_KNOWN]]);
+        const reason = told[`why_no_${id}`];
+        more(id, told[`${id}_left_out`] ?? 0, reason ? sentenceOf(reason) : "");
+      };
+      rows("acls", (each) => [
+        each.principal,
+        bad(each.permission, /^deny$/i.test(each.permission)),
+        each.operation,
+        each.resource_type,
+        each.name,
+        each.pattern_type,
+        each.host,
+      ]);
+      rows("users", (each) => [
+        each.name,
+        list(each.mechanisms),
+        why([`user ${each.name}`, { subject: "client", user: each.name }]),
+      ]);
+      rows("quotas", (each) => [each.entity, each.quota, boundText(each)]);
     },
     periodMs: () => CLUSTER_PERIOD_MS,
   }),

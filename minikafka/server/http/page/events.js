@@ -29,7 +29,7 @@ views.events = {
             (!only.checked || each.is_bad),
         )
         .map((each) => ({ ...each, isBad: each.is_bad }))
-        .sort((a, b) => b.at_ms - a.at_ms);
+        .reverse();
       fill(
         "all-events",
         wanted.map((each) => [

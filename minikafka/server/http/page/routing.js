@@ -91,6 +91,7 @@ function arrive({ isFirst = false } = {}) {
   );
   if (!isOwn) document.title = `${here.title} · ${cluster ? (cluster.software ?? "Kafka") : "console"}`;
   put(get("trouble"), "");
+  get("main").ariaBusy = "true"; // until it is drawn
   drawNavigation();
   if (!isFirst) {
     scrollTo(0, 0);
@@ -133,6 +134,7 @@ async function look() {
     drawHeader();
     drawNavigation();
     trouble = mine.draw(told) || "";
+    get("main").ariaBusy = "false";
     updatedAt = performance.now();
     if (clusterError && !mine.isOwn) trouble = trouble || `The cluster could not be asked: ${clusterError}`;
   } catch (error) {

@@ -15,7 +15,7 @@ const topicRow = (each) => [
   ...troubleCells(each),
   each.bytes === null ? null : bytes(each.bytes),
   each.records === null ? null : count(each.records),
-  why([`topic ${each.name}`, { subject: "topic", topic: each.name }]),
+  why([`deletion of topic ${each.name}`, { subject: "topic", topic: each.name }]),
 ];
 
 const TOPIC_COLUMNS = [
