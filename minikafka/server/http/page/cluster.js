@@ -43,15 +43,19 @@ function totalPairs(name) {
 function total(name, shown, title) {
   const pairs = totalPairs(name);
   const last = pairs.length ? pairs[pairs.length - 1][1] : null;
-  return {
-    value: last === null ? "…" : perSecond(last, shown),
-    spark: pairs,
-    label: `${title}, the last minutes`,
-  };
+  const isKnown = cluster.brokers.some((each) => each[name] !== null); // Apache Kafka does not say
+  const value = last !== null ? perSecond(last, shown) : isKnown ? "…" : NOT_KNOWN;
+  return { value, spark: pairs, label: `${title}, the last minutes` };
+}
+
+function onDisk() {
+  const known = cluster.brokers.filter((each) => each.log_bytes !== null);
+  return bytes(known.length ? known.reduce((sum, each) => sum + each.log_bytes, 0) : null);
 }
 
 function brokerRow(each) {
   const page = reached(each.page);
+  if (page) page.hash = hashOf("broker");
   const silent = each.why_not ? `: ${each.why_not}` : "";
   return [
     { value: broker(each.node_id) + (each.is_controller ? " (controller)" : ""), href: page && page.href },
@@ -89,7 +93,7 @@ function clusterCards() {
     ["Bytes in", total("in_bytes", bytes, "Bytes in")],
     ["Bytes out", total("out_bytes", bytes, "Bytes out")],
     ["Requests", total("requests", decimal, "Requests")],
-    ["On disk", bytes(cluster.brokers.reduce((sum, each) => sum + (each.log_bytes ?? 0), 0))],
+    ["On disk", onDisk()],
   ];
 }
 
