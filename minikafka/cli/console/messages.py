@@ -37,6 +37,8 @@ FETCH_BYTES: Final = 4 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 """As consumers ask (max.partition.fetch.bytes). A batch that is larger comes whole, alone (KIP-74)."""
 SCANS_MAX: Final = 2
+WAIT_S: Final = 15.0
+"""For the others' calls to end; then it is a 503."""
 SKIPPED_MAX: Final = 20
 NEXT_LENGTH_MAX: Final = 6_000
 
@@ -123,11 +125,21 @@ class MessagesView:
             raise Refusal(400, "registry: is not taken from a request; it is configured (http.registry.url)")
         if self._registry is None and wanted.format in ("avro", "protobuf"):
             raise Refusal(400, f"format {wanted.format}: no registry is configured (http.registry.url)")
-        async with self._turns:
-            look = _Look(self._view, wanted)
-            await look.run()
-            readers = await self._readers(look.found)
-            shown = await asyncio.to_thread(_shown, look.found, wanted.format, readers)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise Refusal(503, "others are looking at messages; try again") from None
+        try:
+            return await self._look(wanted)
+        finally:
+            self._turns.release()
+
+    async def _look(self, wanted: Wanted) -> dict[str, Any]:
+        look = _Look(self._view, wanted)
+        await look.run()
+        readers = await self._readers(look.found)
+        shown = await asyncio.to_thread(_shown, look.found, wanted.format, readers)
         return {
             "messages": shown,
             "scanned": look.records,
