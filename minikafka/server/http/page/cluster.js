@@ -76,6 +76,11 @@ function brokerRow(each) {
   ];
 }
 
+/** Nothing is amiss, as of the last look. */
+const isWell = () =>
+  cluster &&
+  !(cluster.offline_partitions || cluster.under_replicated_partitions || cluster.under_min_isr_partitions);
+
 function clusterCards() {
   const alive = cluster.brokers.filter((each) => each.is_alive).length;
   const trouble = (value) => bad(value === null ? NOT_KNOWN : count(value), value > 0);
@@ -130,7 +135,7 @@ views[""] = {
           ["Under min ISR"],
         ]),
       ],
-      ask: () => askCluster("topics", { limit: TROUBLED_SHOWN }),
+      ask: async () => (isWell() ? { topics: [] } : askCluster("topics", { limit: TROUBLED_SHOWN })),
       draw(told) {
         if (!cluster) throw new Error(clusterError);
         fillCards(cards, clusterCards());

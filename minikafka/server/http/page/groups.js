@@ -16,6 +16,7 @@ views.groups = {
           { level: null },
         ),
       ],
+      periodMs: () => LIST_PERIOD_MS,
       ask: () => askCluster("groups", { filter: filter.value, limit: LIST_MAX }),
       draw(told) {
         fill(

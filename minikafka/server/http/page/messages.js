@@ -285,6 +285,7 @@ function makeMessages(topic, place) {
     askWhy([[`a fetch from ${topic}-${partition}`, { subject: "fetch", topic, partition }]]);
   });
   const refused = make("p", { id: "messages-refused", className: "note" });
+  const noRegistry = make("p", { className: "note" });
   return {
     periodMs: () => (reading.isTail ? TAIL_PERIOD_MS : IDLE_PERIOD_MS),
     nodes: [
@@ -298,6 +299,7 @@ function makeMessages(topic, place) {
         { level: null },
       ),
       make("p", { className: "buttons" }, whyFetch),
+      noRegistry,
     ],
     async ask() {
       const allowed = may("messages");
@@ -319,8 +321,8 @@ function makeMessages(topic, place) {
     },
     draw({ allowed, told, mine, about }) {
       const registry = may("registry");
-      const noRegistry = registry === true ? "" : `Avro and Protobuf cannot be shown: ${registry}.`;
-      put(refused, allowed ? `Messages are not shown: ${allowed}.` : noRegistry);
+      put(refused, allowed ? `Messages are not shown: ${allowed}.` : "");
+      put(noRegistry, registry === true ? "" : `Avro and Protobuf cannot be shown: ${registry}.`);
       for (const each of controls.format.options) {
         each.disabled = registry !== true && /^(avro|protobuf)$/.test(each.value);
       }

@@ -48,8 +48,9 @@ const PARTITION_COLUMNS = [
 
 function makePartitions(name) {
   const cards = make("dl");
+  const id = make("p", { className: "note" });
   return {
-    nodes: [cards, ...table("topic-partitions", "Partitions", PARTITION_COLUMNS)],
+    nodes: [cards, ...table("topic-partitions", "Partitions", PARTITION_COLUMNS), id],
     ask: () => askCluster("topic", { name }),
     draw(told) {
       const sum = (value) =>
@@ -62,7 +63,6 @@ function makePartitions(name) {
         ["Records", count(sum(recordsOf))],
         ["Size", bytes(sum((each) => each.bytes))],
         ["Groups", count(told.groups.length + (told.groups_left_out ?? 0))],
-        ["Topic id", told.topic_id],
       ]);
       fill(
         "topic-partitions",
@@ -80,6 +80,7 @@ function makePartitions(name) {
         ]),
       );
       more("topic-partitions", told.partitions_left_out);
+      put(id, told.topic_id === null ? "" : `Topic id: ${told.topic_id}`);
     },
   };
 }

@@ -1,6 +1,7 @@
 // All topics of the cluster.
 
 const LIST_MAX = 200;
+const LIST_PERIOD_MS = 5000;
 
 const topicLink = (name) => ({ value: name, href: new URL(hashOf("topics", name), location.href).href });
 const groupLink = (id) => ({ value: id, href: new URL(hashOf("groups", id), location.href).href });
@@ -61,6 +62,7 @@ views.topics = {
         ...table("all-topics", "Topics", TOPIC_COLUMNS, { level: null }),
         make("details", { id: "internal" }, summary, ...internal),
       ],
+      periodMs: () => LIST_PERIOD_MS,
       ask: () => askCluster("topics", { filter: filter.value, limit: LIST_MAX }),
       draw(told) {
         const ours = told.topics.filter((each) => each.is_internal);

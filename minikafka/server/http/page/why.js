@@ -35,8 +35,13 @@ async function askWhy(questions, index = 0) {
   if (number === whyNumber && get("dialog").open) get("dialog-content").replaceChildren(...nodes);
 }
 
+/** With which our sentences begin, and names mostly do not: a name stays as it is. */
+const OUR_WORDS =
+  /^(a|all|broker|group|it|no|nobody|nothing|read_committed|the|there|topic|waiting|what|you) /;
+
 const sentenceOf = (text) =>
-  `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+  (OUR_WORDS.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text) +
+  (/[.!?]$/.test(text) ? "" : ".");
 
 function answerNodes(answer) {
   const sentence = make(
