@@ -7,7 +7,8 @@ let pages = {}; // of the other brokers, by id
 /** A page that can be reached from here: a loopback address leads to the reader's own machine. */
 function reached(address, search = "") {
   const page = address && new URL(search, address);
-  return page && (!isLocal(page.hostname) || isLocal(location.hostname)) ? page : null;
+  const isWeb = page && /^https?:$/.test(page.protocol);
+  return isWeb && (!isLocal(page.hostname) || isLocal(location.hostname)) ? page : null;
 }
 
 /** A cell that leads to a broker's own page, where it has one that can be reached from here. */

@@ -79,8 +79,8 @@ function drawNavigation() {
 /** Come to the place that the hash says. */
 function arrive({ isFirst = false } = {}) {
   const place = placeOf(location.hash);
-  if (here && !isFirst && here.place.hash === place.hash) return;
   if (cluster === false) place.view = "broker"; // all there is
+  if (here && here.place.hash === place.hash && here.place.view === place.view) return;
   if (!Object.hasOwn(views, place.view)) place.view = "";
   here = { place, ...views[place.view].make(place) };
   const isOwn = Boolean(here.isOwn);
@@ -139,6 +139,7 @@ async function look() {
     if (clusterError && !mine.isOwn) trouble = trouble || `The cluster could not be asked: ${clusterError}`;
   } catch (error) {
     if (number !== asked || mine !== here) return;
+    if (cluster === false && !mine.isOwn) return arrive(); // there is no console after all
     isStale = true;
     trouble =
       error instanceof Refusal && !mine.isOwn
