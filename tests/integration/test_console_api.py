@@ -25,10 +25,12 @@ from tests.integration.support.cluster import ProcessCluster
 from tests.integration.support.process import BrokerProcess, KafkaProcess
 from tests.integration.support.records import Record
 from tests.support.ports import free_port
+from tests.support.schema_registry import SchemaRegistry
 
 USER, PASSWORD = "ops", "a-password"
 OPS = {"authorization": "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()}
 ONE_GROUP_PARTITION = {"offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
+DAY = {"retention.ms": 24 * 3_600_000}
 DEADLINE_S = 60
 
 
@@ -76,7 +78,16 @@ def http_port(broker: BrokerProcess) -> int:
 def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     at = [confluent_kafka.TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
-    consumer.commit(offsets=at, asynchronous=False)
+
+    def is_done() -> bool:
+        try:
+            consumer.commit(offsets=at, asynchronous=False)
+        except confluent_kafka.KafkaException as error:
+            assert error.args[0].code() == confluent_kafka.KafkaError.NOT_COORDINATOR, error
+            return False
+        return True
+
+    confluent.wait_until(is_done, "the offsets are committed")
     consumer.close()
 
 
@@ -99,7 +110,7 @@ def cluster(start_cluster: StartCluster) -> ProcessCluster:
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_whole_cluster_from_any_broker_also_when_one_is_killed(cluster: ProcessCluster) -> None:
     apis = {node_id: Api(http_port(broker), OPS) for node_id, broker in cluster.brokers.items()}
-    confluent.make_topic(cluster.bootstrap, "orders", partitions=3, replicas=3)
+    confluent.make_topic(cluster.bootstrap, "orders", partitions=3, replicas=3, config=DAY)
     for partition in range(3):
         records = [Record(b"k%d" % number, b'{"n":%d}' % number) for number in range(10)]
         confluent.write(cluster.bootstrap, "orders", records, partition=partition)
@@ -125,9 +136,13 @@ def test_the_whole_cluster_from_any_broker_also_when_one_is_killed(cluster: Proc
     topic = apis[1].get("topic?name=orders")
     assert [each["high_watermark"] for each in topic["partitions"]] == [10, 10, 10]
     assert topic["groups"] == ["packing"]
-    min_isr = next(each for each in topic["configs"] if each["name"] == "min.insync.replicas")
-    assert (min_isr["value"], min_isr["source"]) == ("2", "STATIC_BROKER_CONFIG")
-    assert "min.insync.replicas" in [each["name"] for each in min_isr["synonyms"]]
+    retention = next(each for each in topic["configs"] if each["name"] == "retention.ms")
+    assert (retention["value"], retention["source"]) == ("86400000", "DYNAMIC_TOPIC_CONFIG")
+    assert [(each["name"], each["source"]) for each in retention["synonyms"]] == [
+        ("retention.ms", "DYNAMIC_TOPIC_CONFIG"),
+        ("log.retention.ms", "STATIC_BROKER_CONFIG"),
+        ("log.retention.hours", "DEFAULT_CONFIG"),
+    ]
 
     reset_offsets(apis[2])
     watch_lag(apis[3])
@@ -194,7 +209,7 @@ def survive(api: Api) -> None:
     assert len(api.get("messages?topic=orders&from=earliest")["messages"]) == 30
     assert api.get("events")["not_answered"] == {"3": "it is not registered"}
     reasons = api.get("why?subject=partition&topic=orders&partition=0&sample_ms=100")["reasons"]
-    assert any(each["code"].startswith("partition.under-replicated") for each in reasons), reasons
+    assert any(each["code"].startswith("under-replicated") for each in reasons), reasons
     assert api.ask("purgatory?broker=3").status == 502
 
 
@@ -243,6 +258,30 @@ def test_messages_are_found_and_followed(broker: BrokerProcess) -> None:
         ("topic=log&registry=http://169.254.169.254/", 400),
     ):
         assert api.ask(f"messages?{query}").status == status, query
+
+
+@pytest.mark.minikafka_only
+def test_avro_is_shown_by_the_registry_that_is_configured(start_broker: StartBroker) -> None:
+    with SchemaRegistry() as registry:
+        order = {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "string"}]}
+        registry.pages["/schemas/ids/7"] = {"schema": json.dumps(order)}
+        broker = start_broker(properties={"http.port": free_port(), "http.registry.url": registry.url})
+        api = Api(http_port(broker))
+        confluent.make_topic(broker.bootstrap, "orders")
+        framed = [b"\0\0\0\0\7\6pen", b"\0\0\0\0\x08\6pen"]
+        confluent.write(broker.bootstrap, "orders", [Record(b"k", value) for value in framed])
+        for format in ("auto", "avro"):
+            values = [
+                each["value"]
+                for each in api.get(f"messages?topic=orders&from=earliest&format={format}")["messages"]
+            ]
+            assert [(each["format"], each["text"]) for each in values] == [
+                ("avro", '{"item": "pen"}'),
+                ("hex", framed[1].hex()),
+            ]
+        assert values[1]["why_not"] == "schema 8: the registry says 404"
+        assert registry.asked == ["/schemas/ids/7", "/schemas/ids/8"]
+        assert api.ask("messages?topic=orders&registry=http://127.0.0.1:1").status == 400
 
 
 @pytest.mark.minikafka_only

@@ -54,6 +54,8 @@ OF_SECURITY = (
     "minikafka.server.security.delegation_tokens",
 )
 """Ours that a broker without TLS, SASL and an authorizer never uses: together close to a megabyte."""
+CONSOLE = "minikafka.cli.console"
+"""Half of the command line is behind it, which who never looks at the page does not need."""
 AFTER_THE_START = (
     "minikafka.coordinator.group.shard",
     "minikafka.protocol.internal.group_record_codec",
@@ -81,6 +83,7 @@ def test_an_idle_broker_has_all_of_its_own_and_not_what_it_does_not_need(
     assert sorted(own - loaded) == []
     assert sorted(loaded.intersection(PUT_OFF)) == []
     assert sorted(loaded.intersection(OF_SECURITY)) == []
+    assert [name for name in loaded if name.startswith(CONSOLE)] == []
 
 
 def loaded_by(broker: BrokerProcess) -> set[str]:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from minikafka.cli.console.pages import Console, Permissions
-from minikafka.cli.console.snapshot import Connection
+from minikafka.cli.console.snapshot import TIMEOUT_MS, Connection
 from minikafka.cli.shared.commands import (
     OK,
     CommandError,
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         help="the schema registry to decode Avro and Protobuf by, like http://localhost:8081; it needs the "
         "extra console",
     )
-    add_connection_options(options)
+    add_connection_options(options, timeout_ms=TIMEOUT_MS)
     return options
 
 
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _serve(arguments: argparse.Namespace) -> int:
     users = parse_users(read_text(arguments.users), arguments.users) if arguments.users else []
-    connection = Connection(arguments.addresses, arguments.security)
+    connection = Connection(arguments.addresses, arguments.security, timeout_ms=arguments.timeout_ms)
     console = Console(
         connection,
         clock=SystemClock(),

@@ -18,9 +18,11 @@ from minikafka.cli.console.registry import Registry
 from minikafka.cli.console.scan import Bounds, Cut, Filter, Found, Scanned, Skipped, scan
 from minikafka.cli.console.snapshot import ClusterView, Ends, TopicState
 from minikafka.cli.groups import ListedOffset
+from minikafka.cli.shared.admin_client import RETRY_BACKOFF_S, raise_error
 from minikafka.cli.shared.commands import error_of
 from minikafka.config.definition import INT_MAX, LONG_MAX
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import NO_LEADER, TopicPartition
 
@@ -41,6 +43,16 @@ WAIT_S: Final = 15.0
 """For the others' calls to end; then it is a 503."""
 SKIPPED_MAX: Final = 20
 NEXT_LENGTH_MAX: Final = 6_000
+
+UNKNOWN: Final = -1
+"""The position in a partition that had no leader when a look began: at its end, once it has one."""
+MOVED: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # of a broker that does not know of it yet
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
 
 Positions = dict[int, int]
 """Partition → the offset that is looked at next."""
@@ -100,7 +112,8 @@ def parse_positions(text: str, partitions: Iterable[int]) -> Positions:
     positions: Positions = {}
     for each in text.split(","):
         partition, _, offset = each.partition(":")
-        positions[parse_number("next", partition, most=INT_MAX)] = parse_number("next", offset, most=LONG_MAX)
+        number = parse_number("next", partition, most=INT_MAX)
+        positions[number] = parse_number("next", offset, least=UNKNOWN, most=LONG_MAX)
     if set(positions) != set(partitions):
         raise Refusal(400, "next: is of other partitions")
     return positions
@@ -188,7 +201,7 @@ class _Look:
         return "records" if self.records >= RECORDS_MAX else "bytes"
 
     def _unread(self) -> list[int]:
-        return [each for each, offset in self.positions.items() if offset < self._ends.get(each, 0)]
+        return [each for each, end in self._ends.items() if self.positions[each] < end]
 
     def _is_late(self) -> bool:
         return time.monotonic() >= self._until_s
@@ -213,13 +226,27 @@ class _Look:
                 by_leader.setdefault(self._leaders[partition], []).append(partition)
             share = -(-(self._wanted.limit - len(self.found)) // len(unread))
             answers = await asyncio.gather(*(self._fetch(*each) for each in by_leader.items()))
+            failures = []
             for answer in answers:
-                for topic in answer.responses:
-                    for each in topic.partitions:
-                        await self._take(each, share)
+                for each in answer if isinstance(answer, list) else ():
+                    failures.append(await self._take(each, share))
+                if isinstance(answer, str):
+                    failures.append(answer)
+            await self._settle([each for each in failures if each is not None])
         self.found.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
         if len(self._wanted.partitions) == 1:
             self.found.sort(key=lambda each: each.offset)
+
+    async def _settle(self, failures: list[str]) -> None:
+        """A leader has moved or is away: find the leaders again, as long as there is time. Raises KafkaError:
+        there is none, and nothing was found."""
+        if not failures:
+            return
+        if self._is_late() and not self.found:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, failures[0])
+        await asyncio.sleep(RETRY_BACKOFF_S)
+        for at, now in (await self._view.admin.partitions([self._wanted.topic.name])).items():
+            self._leaders[at.partition] = now.leader
 
     # Where it begins
 
@@ -240,17 +267,22 @@ class _Look:
         else:
             begin = await self._begin(known)
         starts = {each: end.log_start_offset or 0 for each, end in known.items()}
-        self.positions = {each: max(begin.get(each, 0), starts.get(each, 0)) for each in wanted.partitions}
+        for each, end in self._ends.items():
+            offset = begin.get(each, UNKNOWN)
+            self.positions[each] = end if offset == UNKNOWN else max(offset, starts[each])
+        for each in wanted.partitions:
+            self.positions.setdefault(each, begin.get(each, UNKNOWN))
 
     async def _begin(self, known: Mapping[int, Ends]) -> Positions:
         kind, _, value = self._wanted.begin.partition(":")
         match kind:
             case "earliest" if not value:
-                return {each: end.log_start_offset or 0 for each, end in known.items()}
+                return dict.fromkeys(self._wanted.partitions, 0)  # which is before any start
             case "latest" if not value:
                 return dict(self._ends)
             case "offset":
-                return dict.fromkeys(known, parse_number("from: offset", value, most=LONG_MAX))
+                offset = parse_number("from: offset", value, most=LONG_MAX)
+                return dict.fromkeys(self._wanted.partitions, offset)
             case "last":
                 share = -(-parse_number("from: last", value, most=INT_MAX) // len(known))
                 return {each: max(0, end - share) for each, end in self._ends.items()}
@@ -268,7 +300,8 @@ class _Look:
 
     # What it reads
 
-    async def _fetch(self, leader: int, partitions: list[int]) -> Any:
+    async def _fetch(self, leader: int, partitions: list[int]) -> list[Any] | str:
+        """What the leader says of each partition; a text: why it does not."""
         topic = self._wanted.topic
         body = {
             "replica_id": -1,
@@ -298,19 +331,29 @@ class _Look:
             "forgotten_topics_data": [],
             "rack_id": "",
         }
-        return await self._view.admin.ask_broker(leader, ApiKey.FETCH, body)
+        if leader == NO_LEADER:
+            return f"partition {partitions[0]} has no leader"
+        try:
+            answer = await self._view.admin.ask_broker(leader, ApiKey.FETCH, body)
+        except BrokerUnavailable as error:
+            return str(error)
+        raise_error(answer)
+        return [each for topic in answer.responses for each in topic.partitions]
 
-    async def _take(self, answer: Any, share: int) -> None:
+    async def _take(self, answer: Any, share: int) -> str | None:
+        """Adds what is found. A text: why there is nothing yet. Raises KafkaError: we may not read it, …"""
         partition = int(answer.partition_index)
         error = error_of(answer.error_code)
         if error is not None and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._skip_to_start(partition, int(getattr(answer, "log_start_offset", -1)))
-            return
+            return None
+        if error is not None and error.code in MOVED:
+            return f"partition {partition}: {error.code.name}"
         if error is not None:
             raise KafkaError(error.code, f"partition {partition}")
         data, position, end = answer.records or b"", self.positions[partition], self._ends[partition]
         if self._is_over():
-            return  # what this answer has is fetched again
+            return None  # what this answer has is fetched again
         aborted = [
             (int(each.producer_id), int(each.first_offset))
             for each in (answer.aborted_transactions or () if self._wanted.is_read_committed else ())
@@ -333,6 +376,7 @@ class _Look:
             aborted=aborted,
         )
         self._add(partition, scanned, position, has_data=len(data) > 0)
+        return None
 
     def _add(self, partition: int, scanned: Scanned, position: int, *, has_data: bool) -> None:
         self.found += scanned.found

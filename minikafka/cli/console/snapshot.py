@@ -23,7 +23,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import NO_LEADER, TopicPartition
 
 TIMEOUT_MS: Final = 5_000
-"""For each answer of a broker: who looks at a page waits no longer."""
+"""For each answer of a broker, unless told otherwise: who looks at a page waits no longer."""
 KEEP_S: Final = 1.0
 THIN_TOPICS_MAX: Final = 500
 """Topics that lack replicas and whose min.insync.replicas is asked for; of more it is taken to be 1."""
@@ -100,12 +100,13 @@ class Connection(NamedTuple):
     addresses: Sequence[Address]
     security: ClientSecurity | None = None
     connect: Connect | None = None
+    timeout_ms: int = TIMEOUT_MS
 
-    def admin(self, kind: type[Admin], *, timeout_ms: int = TIMEOUT_MS) -> Admin:
+    def admin(self, kind: type[Admin]) -> Admin:
         return kind(
             self.addresses,
             client_id=CLIENT_ID,
-            timeout_ms=timeout_ms,
+            timeout_ms=self.timeout_ms,
             security=self.security,
             connect=self.connect,
         )

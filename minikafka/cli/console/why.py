@@ -7,7 +7,7 @@ import asyncio
 from typing import Any, Final
 
 from minikafka.cli.console.exchange import Query, Refusal
-from minikafka.cli.console.snapshot import TIMEOUT_MS, Connection
+from minikafka.cli.console.snapshot import Connection
 from minikafka.cli.why import partition as partitions
 from minikafka.cli.why.cluster import Cluster
 from minikafka.cli.why.command import SAMPLE_MS, SUBJECTS
@@ -47,7 +47,7 @@ class WhyView:
         arguments.addresses = self._connection.addresses
         arguments.security = self._connection.security
         arguments.connect = self._connection.connect
-        arguments.timeout_ms = TIMEOUT_MS
+        arguments.timeout_ms = self._connection.timeout_ms
         arguments.bootstrap_server = arguments.command_config = None
         async with Cluster(arguments, self._clock) as cluster:
             cluster.connection = self._options

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from minikafka.cli.console import registry as registries
 from minikafka.cli.console.decoding import Reader
 from minikafka.cli.console.registry import LOOKUPS_MAX, TOO_MANY, Registry
+from tests.support.schema_registry import SchemaRegistry
 
 PROTO = """syntax = "proto3";
 import "parts/item.proto";
@@ -28,47 +27,10 @@ PERSON = {
 }
 
 
-class Served:
-    """A registry, and what it was asked."""
-
-    def __init__(self) -> None:
-        self.pages: dict[str, Any] = {}
-        self.asked: list[str] = []
-        served = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                served.asked.append(self.path)
-                found = served.pages.get(self.path, 404)
-                if isinstance(found, str):
-                    self.send_response(302)
-                    self.send_header("location", found)
-                    self.end_headers()
-                elif isinstance(found, int):
-                    self.send_error(found)
-                else:
-                    body = found if isinstance(found, bytes) else json.dumps(found).encode()
-                    self.send_response(200)
-                    self.send_header("content-length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-
 @pytest.fixture
-def served() -> Iterator[Served]:
-    made = Served()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    made.thread.join()
+def served() -> Iterator[SchemaRegistry]:
+    with SchemaRegistry() as made:
+        yield made
 
 
 async def reader_of(registry: Registry, number: int) -> Reader:
@@ -77,7 +39,7 @@ async def reader_of(registry: Registry, number: int) -> Reader:
     return found
 
 
-async def test_an_avro_schema_with_what_it_refers_to(served: Served) -> None:
+async def test_an_avro_schema_with_what_it_refers_to(served: SchemaRegistry) -> None:
     served.pages["/schemas/ids/3"] = {
         "schema": json.dumps(PERSON),
         "references": [{"name": "Address", "subject": "addresses/a", "version": 2}],
@@ -90,7 +52,7 @@ async def test_an_avro_schema_with_what_it_refers_to(served: Served) -> None:
     assert len(served.asked) == 2
 
 
-async def test_a_protobuf_schema_is_compiled_with_what_it_imports(served: Served) -> None:
+async def test_a_protobuf_schema_is_compiled_with_what_it_imports(served: SchemaRegistry) -> None:
     served.pages["/schemas/ids/4"] = {
         "schemaType": "PROTOBUF",
         "schema": PROTO,
@@ -106,7 +68,7 @@ async def test_a_protobuf_schema_is_compiled_with_what_it_imports(served: Served
 
 
 @pytest.mark.parametrize("name", ["../../etc/cron.d/evil.proto", "/etc/evil.proto", "a/../../b.proto", ""])
-async def test_a_reference_writes_no_file_elsewhere(served: Served, name: str) -> None:
+async def test_a_reference_writes_no_file_elsewhere(served: SchemaRegistry, name: str) -> None:
     served.pages["/schemas/ids/4"] = {
         "schemaType": "PROTOBUF",
         "schema": ITEM,
@@ -117,13 +79,13 @@ async def test_a_reference_writes_no_file_elsewhere(served: Served, name: str) -
     assert "no name of a file" in str(found)
 
 
-async def test_a_json_schema_leaves_the_message_as_it_is(served: Served) -> None:
+async def test_a_json_schema_leaves_the_message_as_it_is(served: SchemaRegistry) -> None:
     served.pages["/schemas/ids/5"] = {"schemaType": "JSON", "schema": "{}"}
     reader = await reader_of(Registry(served.url), 5)
     assert (reader.format, reader.read(b'{"a":1}')) == ("json", '{"a":1}')
 
 
-async def test_a_redirect_is_not_followed(served: Served) -> None:
+async def test_a_redirect_is_not_followed(served: SchemaRegistry) -> None:
     served.pages["/schemas/ids/1"] = f"{served.url}/elsewhere"
     served.pages["/elsewhere"] = {"schema": '"string"'}
     found = (await Registry(served.url).readers([1]))[1]
@@ -145,7 +107,7 @@ async def test_a_redirect_is_not_followed(served: Served) -> None:
     ],
 )
 async def test_what_is_no_schema_says_why_and_is_not_asked_for_again_at_once(
-    served: Served, page: Any, why: str
+    served: SchemaRegistry, page: Any, why: str
 ) -> None:
     served.pages["/schemas/ids/1"] = page
     registry = Registry(served.url)
@@ -154,7 +116,7 @@ async def test_what_is_no_schema_says_why_and_is_not_asked_for_again_at_once(
     assert len(served.asked) == 1
 
 
-async def test_references_in_a_circle_and_too_many_schemas_have_an_end(served: Served) -> None:
+async def test_references_in_a_circle_and_too_many_schemas_have_an_end(served: SchemaRegistry) -> None:
     served.pages["/schemas/ids/1"] = served.pages["/subjects/a/versions/1"] = {
         "schema": '"int"',
         "references": [{"name": "a", "subject": "a", "version": 1}],
@@ -173,7 +135,7 @@ async def test_a_registry_that_is_not_there_says_so() -> None:
 
 
 async def test_without_the_extra_it_says_what_to_install(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.pages["/schemas/ids/1"] = {"schemaType": "PROTOBUF", "schema": ITEM}
     monkeypatch.setattr(registries, "find_spec", lambda name: None)
