@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from minikafka.server.http.server import HttpResponse
@@ -45,7 +45,7 @@ SCRIPTS: Final = (
 
 
 def _read(name: str) -> bytes:
-    return files(__package__).joinpath(name).read_bytes()
+    return Path(__file__).with_name(name).read_bytes()
 
 
 def _hash_of(content: bytes) -> str:

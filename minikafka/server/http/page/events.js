@@ -4,6 +4,7 @@ const CLUSTER_EVENTS_SHOWN = 200;
 
 views.events = {
   name: "Events",
+  isOfMinikafka: true,
   make(place) {
     const [filter, fields] = filterField("event-filter", "Of subjects with this in their names", place);
     const kind = select("event-kind", [["", "all"]], { onchange: () => draw() });

@@ -50,6 +50,7 @@ function drawWheel(id, levels) {
 
 views.purgatory = {
   name: "Purgatory",
+  isOfMinikafka: true,
   make(place) {
     const choice = select("purgatory-broker", [], {
       onchange: () => {

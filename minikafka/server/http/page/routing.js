@@ -6,7 +6,8 @@ const CLUSTER_PERIOD_MS = 10000;
 const UPDATED_PERIOD_MS = 1000;
 
 /**
- * Views by the first part of the hash. Each is {name, make}: `make(place)` returns what is at a place:
+ * Views by the first part of the hash. Each is {name, make}, and has isOfMinikafka where Apache Kafka has
+ * nothing to tell. `make(place)` returns what is at a place:
  *   title       its heading
  *   nodes       what it consists of
  *   ask         async: what is to be drawn. Not drawn when one is somewhere else by then.
@@ -63,9 +64,11 @@ function may(what) {
 function drawNavigation() {
   const nav = get("views");
   nav.hidden = !cluster;
-  const offered = Object.entries(views).filter(
-    ([id, view]) => view.name && (id !== "broker" || cluster?.asked_of !== null),
-  );
+  const isOffered = ([id, view]) =>
+    view.name &&
+    (id !== "broker" || cluster?.asked_of !== null) &&
+    (!view.isOfMinikafka || cluster?.software !== null);
+  const offered = Object.entries(views).filter(isOffered);
   if (nav.childElementCount !== offered.length) {
     nav.replaceChildren(
       ...offered.map(([id, view]) => make("a", { href: hashOf(id), textContent: view.name })),

@@ -8,11 +8,23 @@ function why(...questions) {
   return { value: "why?", label: `Why is it so: ${questions[0][0]}`, press: () => askWhy(questions) };
 }
 
+/** What a partition may be asked beside what is wrong with it, as `minikafka why partition` calls it. */
+const PARTITION_QUESTIONS = {
+  "not-compacted": "that is not compacted",
+  "not-deleted": "that is not deleted by retention",
+  growing: "that grows",
+  "unevenly-read": "that is read unevenly",
+};
+
 const whyPartition = (topic, partition) =>
   why(
     [`partition ${topic}-${partition}`, { subject: "partition", topic, partition }],
     [`a fetch from ${topic}-${partition}`, { subject: "fetch", topic, partition }],
     [`a produce to ${topic}-${partition}`, { subject: "produce", topic, partition }],
+    ...Object.entries(PARTITION_QUESTIONS).map(([question, name]) => [
+      `${topic}-${partition} ${name}`,
+      { subject: "partition", topic, partition, question },
+    ]),
   );
 
 async function askWhy(questions, index = 0) {
