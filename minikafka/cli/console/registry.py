@@ -28,6 +28,8 @@ from minikafka.cli.console.decoding import Reader, Readers, avro_reader, protobu
 
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 TIMEOUT_S: Final = 3.0
+LOOKUPS_S: Final = 6.0
+"""For all that one request has fetched; the rest it gets without."""
 COMPILE_S: Final = 10.0
 SCHEMAS_MAX: Final = 500
 """That are kept; the one that was asked for longest ago goes first."""
@@ -35,7 +37,7 @@ LOOKUPS_MAX: Final = 20
 """Schemas that one request may have fetched; with those that they refer to, ``REFERENCES_MAX`` each."""
 REFERENCES_MAX: Final = 20
 FAILURE_S: Final = 30.0
-TOO_MANY: Final = "there are too many schemas to look up at once"
+TOO_MANY: Final = "there are too many schemas to look up at once, or the registry is slow"
 
 EXTRA: Final = "pip install 'minikafka[console]'"
 _FILE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
@@ -73,11 +75,11 @@ class Registry:
         wanted = set(ids)
         async with self._turn:
             missing = sorted(each for each in wanted if self._of(each) is None)
+            until_s = time.monotonic() + LOOKUPS_S
             for number in missing[:LOOKUPS_MAX]:
-                self._keep(number, await asyncio.to_thread(self._load, number))
-            found = {
-                each: self._of(each) or "there are too many schemas to look up at once" for each in wanted
-            }
+                if time.monotonic() < until_s:
+                    self._keep(number, await asyncio.to_thread(self._load, number, until_s))
+            found = {each: self._of(each) or TOO_MANY for each in wanted}
         return found
 
     def _of(self, number: int) -> Reader | str | None:
@@ -92,11 +94,11 @@ class Registry:
 
     # In a thread
 
-    def _load(self, number: int) -> Reader | str:
+    def _load(self, number: int, until_s: float) -> Reader | str:
         try:
-            found = self._get(f"/schemas/ids/{number}")
+            found = self._get(f"/schemas/ids/{number}", until_s)
             kind = found.get("schemaType", "AVRO")
-            references = self._references(found)
+            references = self._references(found, until_s)
             if kind == "AVRO":
                 return avro_reader(_with_references(found["schema"], references))
             if kind == "PROTOBUF":
@@ -107,7 +109,7 @@ class Registry:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return f"schema {number}: {_told(error)}"
 
-    def _references(self, schema: Any) -> dict[str, str]:
+    def _references(self, schema: Any, until_s: float) -> dict[str, str]:
         """Name → text of what a schema refers to, what is referred to first."""
         found: dict[str, str] = {}
 
@@ -122,20 +124,22 @@ class Registry:
                     continue
                 if len(found) >= REFERENCES_MAX or depth > REFERENCES_MAX:
                     raise ValueError(f"it refers to more than {REFERENCES_MAX} others")
-                there = self._get(f"/subjects/{subject}/versions/{version}")
+                there = self._get(f"/subjects/{subject}/versions/{version}", until_s)
                 follow(there, depth + 1)
                 found[name] = there["schema"]
 
         follow(schema, 0)
         return found
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, until_s: float) -> Any:
         """Raises OSError, ValueError."""
+        deadline_s = min(until_s, time.monotonic() + TIMEOUT_S)
+        if time.monotonic() >= deadline_s:
+            raise ValueError("the registry is slow")
         request = urllib.request.Request(
             self._url + path, headers={"accept": "application/vnd.schemaregistry.v1+json, application/json"}
         )
         with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-            deadline_s = time.monotonic() + TIMEOUT_S
             data = b""
             while chunk := answer.read1(64 * 1024):
                 data += chunk

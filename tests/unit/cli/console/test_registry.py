@@ -129,6 +129,16 @@ async def test_references_in_a_circle_and_too_many_schemas_have_an_end(served: S
     assert [*found.values()].count(TOO_MANY) == 5
 
 
+async def test_a_slow_registry_holds_a_request_for_a_bounded_time(
+    served: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registries, "LOOKUPS_S", 0.0)
+    for number in (1, 2):
+        served.pages[f"/schemas/ids/{number}"] = {"schema": '"int"'}
+    assert set((await Registry(served.url).readers([1, 2])).values()) == {TOO_MANY}
+    assert served.asked == []
+
+
 async def test_a_registry_that_is_not_there_says_so() -> None:
     found = (await Registry("http://127.0.0.1:9").readers([1]))[1]
     assert "the registry cannot be asked" in str(found)
