@@ -12,7 +12,7 @@ LOG_DIRS_PARTITIONS_MAX: Final = 5_000
 """Of a cluster whose brokers have no ``counters``: in a larger one the sizes of logs are not asked for."""
 
 
-async def cluster(view: ClusterView, *, asked_of: int | None, can: dict[str, bool | str]) -> dict[str, Any]:
+async def cluster(view: ClusterView, *, asked_of: int | None) -> dict[str, Any]:
     """Raises KafkaError, BrokerUnavailable: no broker answers."""
     snapshot = await view.snapshot()
     counters = await view.of_brokers(snapshot.alive(), lambda node_id: _counters(view, snapshot, node_id))
@@ -41,7 +41,6 @@ async def cluster(view: ClusterView, *, asked_of: int | None, can: dict[str, boo
         "under_replicated_partitions": sum(each.under_replicated for each in snapshot.topics.values()),
         "under_min_isr_partitions": sum(each.under_min_isr for each in snapshot.topics.values()),
         "preferred_leader_partitions": sum(each.leader == each.replicas[0] for each in partitions),
-        "can": can,
     }
 
 

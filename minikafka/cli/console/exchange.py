@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -161,3 +161,33 @@ class Shared(Generic[Loaded]):
     def forget(self) -> None:
         """Something has been changed: the next one to ask gets it as it is now."""
         self._until_s = 0.0
+
+
+class SharedByQuery:
+    """The same for answers to questions with arguments: those to the last ``QUESTIONS_MAX`` are kept."""
+
+    QUESTIONS_MAX: Final = 32
+
+    def __init__(
+        self, answer: Callable[[Query], Awaitable[Any]], *, names: Sequence[str], keep_s: float
+    ) -> None:
+        """``names``: of the arguments that there are; others make no difference."""
+        self._answer = answer
+        self._names = names
+        self._keep_s = keep_s
+        self._shared: dict[tuple[str, ...], Shared[Any]] = {}
+        """The one that was asked last is the last."""
+
+    def __repr__(self) -> str:
+        return f"SharedByQuery({self._answer}, {len(self._shared)} kept)"
+
+    async def get(self, query: Query) -> Any:
+        """Raises what ``answer`` raises, which is not kept."""
+        key = tuple(query.text(name) for name in self._names)
+        shared = self._shared.pop(key, None)
+        if shared is None:
+            shared = Shared(lambda: self._answer(query), keep_s=self._keep_s)
+        self._shared[key] = shared
+        while len(self._shared) > self.QUESTIONS_MAX:
+            del self._shared[next(iter(self._shared))]
+        return await shared.get()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from minikafka.cli.console.decoding import Decoded, Format, Readers, decode, read_format, schema_id
@@ -126,9 +126,14 @@ class MessagesView:
         self._view = view
         self._registry = registry
         self._turns = asyncio.Semaphore(SCANS_MAX)
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"MessagesView({self._registry})"
+
+    def close(self) -> None:
+        """End the looks that are under way: threads would hold up the end of the process."""
+        self._is_closed = True
 
     async def messages(self, query: Query) -> dict[str, Any]:
         """Raises Refusal, KafkaError, BrokerUnavailable."""
@@ -149,7 +154,7 @@ class MessagesView:
             self._turns.release()
 
     async def _look(self, wanted: Wanted) -> dict[str, Any]:
-        look = _Look(self._view, wanted)
+        look = _Look(self._view, wanted, is_closed=lambda: self._is_closed)
         await look.run()
         readers = await self._readers(look.found)
         shown = await asyncio.to_thread(_shown, look.found, wanted.format, readers)
@@ -175,9 +180,10 @@ class MessagesView:
 class _Look:
     """One call: from where each partition is, to a bound."""
 
-    def __init__(self, view: ClusterView, wanted: Wanted) -> None:
+    def __init__(self, view: ClusterView, wanted: Wanted, *, is_closed: Callable[[], bool]) -> None:
         self._view = view
         self._wanted = wanted
+        self._is_closed = is_closed
         self._until_s = time.monotonic() + TIME_S
         self._leaders = {each.partition: each.leader for each in wanted.topic.partitions}
         self._ends: dict[int, int] = {}
@@ -204,7 +210,7 @@ class _Look:
         return [each for each, end in self._ends.items() if self.positions[each] < end]
 
     def _is_late(self) -> bool:
-        return time.monotonic() >= self._until_s
+        return time.monotonic() >= self._until_s or self._is_closed()
 
     def _kept_bytes(self) -> int:
         return sum(each.kept_bytes for each in self.found)

@@ -16,12 +16,19 @@ from urllib.parse import urlsplit
 from minikafka.cli.console.access import access, no_access
 from minikafka.cli.console.cluster import cluster
 from minikafka.cli.console.events import events, purgatory
-from minikafka.cli.console.exchange import Query, Refusal, json_response, refusal_response
+from minikafka.cli.console.exchange import (
+    Query,
+    Refusal,
+    Shared,
+    SharedByQuery,
+    json_response,
+    refusal_response,
+)
 from minikafka.cli.console.groups import GroupsView
 from minikafka.cli.console.messages import MessagesView
 from minikafka.cli.console.reassignments import ReassignmentsView
 from minikafka.cli.console.registry import Registry
-from minikafka.cli.console.snapshot import ClusterView, Connection
+from minikafka.cli.console.snapshot import KEEP_S, ClusterView, Connection
 from minikafka.cli.console.topics import topic, topics
 from minikafka.cli.console.why import WhyView
 from minikafka.clock import Clock
@@ -67,16 +74,18 @@ class Console:
         self._view = ClusterView(connection, clock)
         self._permissions = permissions
         self._registry_url = registry_url
-        self._asked_of = asked_of
         self._groups = GroupsView(self._view)
         self._messages = MessagesView(self._view, Registry(registry_url) if registry_url else None)
+        self._cluster = Shared(lambda: cluster(self._view, asked_of=asked_of), keep_s=KEEP_S)
+        self._topics = SharedByQuery(self._list_topics, names=("filter", "limit"), keep_s=KEEP_S)
+        self._group_list = SharedByQuery(self._groups.groups, names=("filter", "limit"), keep_s=KEEP_S)
         self._reassignments = ReassignmentsView(self._view)
         self._why = WhyView(connection, clock, options=options)
         self._asks: dict[str, Ask] = {
-            "topics": lambda query: topics(self._view, query),
+            "topics": self._topics.get,
             "topic": lambda query: topic(self._view, self._groups, query),
             "messages": self._show_messages,
-            "groups": self._groups.groups,
+            "groups": self._group_list.get,
             "group": self._groups.group,
             "reassignments": lambda query: self._reassignments.reassignments(),
             "events": lambda query: events(self._view, query),
@@ -96,6 +105,7 @@ class Console:
         await self._view.admin.nodes()
 
     async def close(self) -> None:
+        self._messages.close()
         await self._groups.close()
         await self._view.close()
 
@@ -116,7 +126,7 @@ class Console:
         if request.method == "POST":
             raise Refusal(405, f"{name[:100]} does not take POST")
         if name == "cluster":
-            return await cluster(self._view, asked_of=self._asked_of, can=self._can(request))
+            return {**await self._cluster.get(), "can": self._can(request)}
         if name == "access":
             is_shown = request.is_authenticated or self._permissions.access is True
             return await access(self._view) if is_shown else no_access(str(self._permissions.access))
@@ -131,6 +141,9 @@ class Console:
             change = NOT_AUTHENTICATED
         registry = True if self._registry_url else "no registry is configured (http.registry.url)"
         return {"messages": self._permissions.messages, "change": change, "registry": registry}
+
+    async def _list_topics(self, query: Query) -> Any:
+        return await topics(self._view, query)
 
     async def _show_messages(self, query: Query) -> Any:
         if self._permissions.messages is not True:

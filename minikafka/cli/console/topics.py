@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64encode
+from itertools import accumulate
 from typing import Any, Final
 
 from minikafka.cli.console.exchange import Query
@@ -19,6 +20,8 @@ from minikafka.types import TopicPartition
 
 PARTITIONS_MAX: Final = 1_000
 GROUPS_MAX: Final = 200
+COUNTED_MAX: Final = 2_000
+"""Partitions of a list whose records and bytes are asked for: topics behind that have none."""
 
 
 async def topics(view: ClusterView, query: Query) -> dict[str, Any]:
@@ -30,11 +33,16 @@ async def topics(view: ClusterView, query: Query) -> dict[str, Any]:
         key=lambda each: (each.is_internal, *_weight(each), each.name),
     )
     shown = found[:limit]
-    partitions = [TopicPartition(topic.name, each.partition) for topic in shown for each in topic.partitions]
-    ends, sizes = await asyncio.gather(view.ends(partitions), view.leader_bytes(shown))
+    counts = accumulate(len(each.partitions) for each in shown)
+    counted = [each for each, count in zip(shown, counts, strict=True) if count <= COUNTED_MAX]
+    partitions = [
+        TopicPartition(topic.name, each.partition) for topic in counted for each in topic.partitions
+    ]
+    ends, sizes = await asyncio.gather(view.ends(partitions), view.leader_bytes(counted))
     rows = []
     for topic in shown:
-        records = [ends[TopicPartition(topic.name, each.partition)].records for each in topic.partitions]
+        at_all = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
+        records = [ends[at].records if at in ends else None for at in at_all]
         rows.append(
             {
                 "name": topic.name,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.console.exchange import Query, Refusal, Shared, refusal_response
+from minikafka.cli.console.exchange import Query, Refusal, Shared, SharedByQuery, refusal_response
 from minikafka.cli.console.groups import parse_target
 from minikafka.cli.console.messages import format_positions, parse_positions
 from minikafka.cli.console.pages import check_change, permissions_of
@@ -248,3 +248,21 @@ async def test_what_many_ask_for_is_loaded_once_and_a_failure_is_not_kept() -> N
     assert [await shared.get(), await shared.get()] == [2, 2]
     shared.forget()
     assert await shared.get() == 3
+
+
+async def test_answers_are_shared_by_those_who_ask_the_same_and_bounded() -> None:
+    asked: list[str] = []
+
+    async def answer(query: Query) -> int:
+        asked.append(query.text("filter"))
+        return len(asked)
+
+    shared = SharedByQuery(answer, names=("filter",), keep_s=60)
+    for _ in range(2):
+        assert await shared.get(Query({"filter": "a", "noise": str(len(asked))})) == 1
+    for number in range(SharedByQuery.QUESTIONS_MAX):
+        await shared.get(Query({"filter": str(number)}))
+    assert len(shared._shared) == SharedByQuery.QUESTIONS_MAX
+    before = len(asked)
+    await shared.get(Query({"filter": "a"}))
+    assert len(asked) == before + 1

@@ -14,6 +14,7 @@ import pytest
 from minikafka.errors import ConfigError
 from minikafka.server.http import server as http_server
 from minikafka.server.http.access import HttpTls
+from minikafka.server.http.server import HttpRequest, HttpResponse
 from minikafka.testing import Broker
 from tests.support.certificates import CertificateAuthority
 from tests.unit.server.http_client import ask
@@ -116,6 +117,14 @@ async def test_with_client_certificates_only_who_has_one_is_served(tmp_path: Pat
         http_ssl_truststore_location=str(authorities),
     ) as broker:
         assert (await ask(address_of(broker), "/metrics", tls=with_certificate)).status == 200
+        server = broker.server._http
+        assert server is not None
+
+        async def who(request: HttpRequest) -> HttpResponse:
+            return HttpResponse.text("known" if request.is_authenticated else "unknown")
+
+        server.add_below("/test/", who)
+        assert (await ask(address_of(broker), "/test/who", tls=with_certificate)).body == b"known\n"
         with pytest.raises((OSError, asyncio.IncompleteReadError)):
             await ask(address_of(broker), "/healthz", tls=trusting())
 
