@@ -483,6 +483,26 @@ async def test_what_waits_and_what_happened(shop: Shop, browser: BrowserPage) ->
     await browser.wait("[...document.getElementById('all-events').rows].length === 1")
 
 
+async def test_why_of_what_no_table_has_a_row_for(shop: Shop, browser: BrowserPage) -> None:
+    await browser.open(f"{shop.url}#/why")
+    await browser.choose("#why-subject", "client")
+    await browser.enter("#why-client_id", "till-7")
+    await browser.press("Enter")
+    await browser.wait_for_text("Why? client: till-7", "#dialog-title")
+    await browser.wait("document.getElementById('why-sentence')?.textContent", "the answer")
+    await browser.press("Escape")
+    await browser.choose("#why-subject", "fetch")
+    await browser.enter("#why-topic", "orders")
+    await browser.enter("#why-partition", "0")
+    await browser.click("form button", text="Ask why")
+    await browser.wait_for_text("orders-0", "#why-sentence")
+    await browser.open(f"{shop.url}#/topics/orders")
+    await browser.click("#topic-partitions button", text="why?")
+    await browser.click("#dialog button", text="orders-0 that grows")
+    await browser.wait_for_text("Why? orders-0 that grows", "#dialog-title")
+    await browser.wait("document.getElementById('why-sentence')?.textContent", "the answer")
+
+
 async def test_an_address_that_names_nothing(shop: Shop, browser: BrowserPage) -> None:
     await browser.open(f"{shop.url}#/topics/{quote('no such topic', safe='')}")
     await browser.wait_for_text("no such topic", "#trouble")

@@ -93,6 +93,7 @@ function arrive({ isFirst = false } = {}) {
     ...(isOwn ? [] : [make("h2", { id: "view-title", tabIndex: -1 }, here.title), ...here.nodes]),
   );
   if (!isOwn) document.title = `${here.title} · ${cluster ? (cluster.software ?? "Kafka") : "console"}`;
+  get("dialog").close(); // it was about the place before
   put(get("trouble"), "");
   get("main").ariaBusy = "true"; // until it is drawn
   drawNavigation();
