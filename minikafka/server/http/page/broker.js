@@ -14,7 +14,7 @@ function reached(address, search = "") {
 /** A cell that leads to a broker's own page, where it has one that can be reached from here. */
 function at(id, value, isBad = false) {
   const page = reached(pages[id], location.search);
-  if (page && cluster) page.hash = hashOf("broker"); // it has more to show than this
+  if (page) page.hash = location.hash; // the same there
   return { value, isBad, href: page && page.href };
 }
 

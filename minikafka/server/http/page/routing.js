@@ -133,7 +133,9 @@ async function look() {
   let trouble = "";
   let isStale = false;
   try {
-    const [told] = await Promise.all([mine.ask(), lookAtCluster()]);
+    const asking = lookAtCluster();
+    if (mine.isOwn) asking.then(drawNavigation); // a broker's own view waits for no other broker
+    const [told] = await Promise.all([mine.ask(), mine.isOwn ? null : asking]);
     if (number !== asked || mine !== here) return;
     drawHeader();
     drawNavigation();

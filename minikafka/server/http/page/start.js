@@ -19,7 +19,7 @@ setInterval(drawUpdated, UPDATED_PERIOD_MS);
 
 async function start() {
   put(get("about"), "asking…");
-  await lookAtCluster();
+  if (placeOf(location.hash).view !== "broker") await lookAtCluster();
   arrive({ isFirst: true });
   await look();
 }
