@@ -1292,6 +1292,13 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    http_registry_basic_auth_user_info: (
+        Annotated[
+            str,
+            prop(PASSWORD, MEDIUM, "Who asks that registry, as basic.auth.user.info has it: NAME:PASSWORD."),
+        ]
+        | None
+    ) = None
 
     # TLS (``SslConfigs``).
 
@@ -1466,6 +1473,15 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
                 "http://localhost:8081, without a user"
             )
         return given
+
+    def check_registry_user(self) -> None:
+        """Raises ConfigError: ``http.registry.basic.auth.user.info`` is not NAME:PASSWORD."""
+        name, _, password = (self.http_registry_basic_auth_user_info or "name:password").partition(":")
+        if not name or not password:
+            raise ConfigError(
+                f"Invalid value {HIDDEN} for configuration http.registry.basic.auth.user.info: must be "
+                "NAME:PASSWORD"
+            )
 
     def check_http_admin(self) -> None:
         """Raises ConfigError: nobody could change anything, because nobody can authenticate."""

@@ -69,6 +69,7 @@ def check_broker_config(config: BrokerConfig) -> None:
     config.http_basic_users()
     config.check_http_admin()
     config.registry_url()
+    config.check_registry_user()
     config.otlp_url()
     config.otlp_headers()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import confluent_kafka
 import pytest
 
+from minikafka.cli.reassign import command as reassign
 from minikafka.security.jaas import PLAIN_LOGIN_MODULE
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent
@@ -211,6 +213,48 @@ def survive(api: Api) -> None:
     reasons = api.get("why?subject=partition&topic=orders&partition=0&sample_ms=100")["reasons"]
     assert any(each["code"].startswith("under-replicated") for each in reasons), reasons
     assert api.ask("purgatory?broker=3").status == 502
+
+
+@pytest.mark.minikafka_only
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_reassignment_shows_what_is_left_and_is_cancelled(cluster: ProcessCluster, tmp_path: Path) -> None:
+    api = Api(http_port(cluster.brokers[2]), OPS)
+    confluent.make_topic(cluster.bootstrap, "moved", replicas=2)
+    confluent.write(cluster.bootstrap, "moved", [Record(None, os.urandom(50_000)) for _ in range(60)])
+    (before,) = api.get("topic?name=moved")["partitions"]
+    kept, gone = before["replicas"]
+    (coming,) = {1, 2, 3} - {kept, gone}
+    plan = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [kept, coming]}]}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    named = ["--reassignment-json-file", str(path), "-b", cluster.bootstrap]
+    assert reassign.main(["execute", *named, "--throttle", "1000", "--no-wait"]) == 0
+
+    (move,) = api.get("reassignments")["reassignments"]
+    assert (move["topic"], move["partition"], move["adding"], move["removing"]) == (
+        "moved",
+        0,
+        [coming],
+        [gone],
+    )
+    assert 0 < move["bytes_left"] <= move["bytes_total"]
+    assert move["bytes_total"] == before["bytes"] > 3_000_000
+
+    def rate() -> int | None:
+        (now,) = api.get("reassignments")["reassignments"]
+        return now["bytes_per_s"]  # type: ignore[no-any-return]
+
+    confluent.wait_until(lambda: rate() is not None, "it was looked at twice")
+    answer = api.get("why?subject=reassignment&topic=moved&partition=0&sample_ms=300")
+    assert answer["reasons"][0]["code"].startswith("reassignment.")
+    assert api.change("reassignments/cancel", topic="moved", partition=0).document == {"is_done": True}
+    confluent.wait_until(lambda: not api.get("reassignments")["reassignments"], "nothing is under way")
+
+    def replicas() -> list[int]:
+        (now,) = api.get("topic?name=moved")["partitions"]
+        return now["replicas"]  # type: ignore[no-any-return]
+
+    confluent.wait_until(lambda: replicas() == [kept, gone], "the replicas are as they were")
 
 
 @pytest.fixture

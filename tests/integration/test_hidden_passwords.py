@@ -38,7 +38,7 @@ SECRET = re.compile(r"s3cret-[\w.-]+")
 
 def secret_of(name: str) -> str:
     text = f"s3cret-{name}"
-    if name == "http.basic.auth.users":
+    if name in ("http.basic.auth.users", "http.registry.basic.auth.user.info"):
         return f"u:{text}"
     if name == "trace.otlp.headers":
         return f"api-key={text}"

@@ -10,16 +10,18 @@ from typing import Any, Self
 
 class SchemaRegistry:
     """What ``pages`` has, by path: JSON's values, bytes, where a redirect leads (a text), or a status.
-    ``asked`` has the paths of the requests."""
+    ``asked`` has the paths of the requests, ``authorizations`` what was shown with them."""
 
     def __init__(self) -> None:
         self.pages: dict[str, Any] = {}
         self.asked: list[str] = []
+        self.authorizations: set[str | None] = set()
         served = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 served.asked.append(self.path)
+                served.authorizations.add(self.headers["authorization"])
                 found = served.pages.get(self.path, 404)
                 if isinstance(found, str):
                     self.send_response(302)

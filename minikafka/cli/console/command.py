@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from minikafka.cli.console.pages import Console, Permissions
+from minikafka.cli.console.registry import Registry
 from minikafka.cli.console.snapshot import TIMEOUT_MS, Connection
 from minikafka.cli.shared.commands import (
     OK,
@@ -83,6 +84,9 @@ def parser() -> argparse.ArgumentParser:
         help="the schema registry to decode Avro and Protobuf by, like http://localhost:8081; it needs the "
         "extra console",
     )
+    options.add_argument(
+        "--registry-user", metavar="FILE", help="who asks the registry: a file with the line NAME:PASSWORD"
+    )
     add_connection_options(options, timeout_ms=TIMEOUT_MS)
     return options
 
@@ -101,6 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         take_connection(arguments)
         if arguments.admin and not arguments.users:
             raise ValueError("--admin is for users: give --users FILE")
+        if arguments.registry_user and not arguments.registry:
+            raise ValueError("--registry-user is for a registry: give --registry URL")
         if arguments.registry is not None and not is_registry_url(arguments.registry):
             raise ValueError(f"--registry {arguments.registry}: must be a URL like http://localhost:8081")
     except ValueError as error:
@@ -110,12 +116,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _serve(arguments: argparse.Namespace) -> int:
     users = parse_users(read_text(arguments.users), arguments.users) if arguments.users else []
+    registry = None
+    if arguments.registry is not None:
+        name = arguments.registry_user
+        ((user, password), *_) = parse_users(read_text(name), name) if name else [("", "")]
+        registry = Registry(arguments.registry, f"{user}:{password}" if user else None)
     connection = Connection(arguments.addresses, arguments.security, timeout_ms=arguments.timeout_ms)
     console = Console(
         connection,
         clock=SystemClock(),
         permissions=permissions_of(arguments, has_users=bool(users)),
-        registry_url=arguments.registry,
+        registry=registry,
         options=typed_connection(arguments),
     )
     supervisor = Supervisor()

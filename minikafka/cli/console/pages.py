@@ -65,7 +65,7 @@ class Console:
         *,
         clock: Clock,
         permissions: Permissions,
-        registry_url: str | None = None,
+        registry: Registry | None = None,
         asked_of: int | None = None,
         options: str = "",
     ) -> None:
@@ -73,9 +73,9 @@ class Console:
         command line reaches the cluster, for commands that are proposed."""
         self._view = ClusterView(connection, clock)
         self._permissions = permissions
-        self._registry_url = registry_url
+        self._has_registry = registry is not None
         self._groups = GroupsView(self._view)
-        self._messages = MessagesView(self._view, Registry(registry_url) if registry_url else None)
+        self._messages = MessagesView(self._view, registry)
         self._cluster = Shared(lambda: cluster(self._view, asked_of=asked_of), keep_s=KEEP_S)
         self._topics = SharedByQuery(self._list_topics, names=("filter", "limit"), keep_s=KEEP_S)
         self._group_list = SharedByQuery(self._groups.groups, names=("filter", "limit"), keep_s=KEEP_S)
@@ -139,7 +139,7 @@ class Console:
         change = self._permissions.change
         if change is True and not request.is_authenticated:
             change = NOT_AUTHENTICATED
-        registry = True if self._registry_url else "no registry is configured (http.registry.url)"
+        registry = True if self._has_registry else "no registry is configured (http.registry.url)"
         return {"messages": self._permissions.messages, "change": change, "registry": registry}
 
     async def _list_topics(self, query: Query) -> Any:
@@ -208,10 +208,11 @@ def _guard(config: BrokerConfig) -> str | None:
 def console_of_broker(host: ConsoleHost) -> Console:
     """The one on a broker's HTTP port: it asks the cluster as the broker does."""
     config = host.config()
+    url, user_info = config.registry_url(), config.http_registry_basic_auth_user_info
     return Console(
         Connection([host.address], connect=host.connect),
         clock=SystemClock(),
         permissions=permissions_of(config),
-        registry_url=config.registry_url(),
+        registry=None if url is None else Registry(url, user_info),
         asked_of=host.node_id,
     )

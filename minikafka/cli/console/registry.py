@@ -10,6 +10,7 @@ followed: who looks at a page cannot have the broker ask other servers. An answe
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import subprocess
@@ -39,6 +40,7 @@ REFERENCES_MAX: Final = 20
 FAILURE_S: Final = 30.0
 TOO_MANY: Final = "there are too many schemas to look up at once, or the registry is slow"
 
+ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 EXTRA: Final = "pip install 'minikafka[console]'"
 _FILE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
@@ -51,9 +53,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class Registry:
     """Of one URL. Its methods that fetch run in threads."""
 
-    def __init__(self, url: str) -> None:
-        """``url``: of http or https."""
+    def __init__(self, url: str, user_info: str | None = None) -> None:
+        """``url``: of http or https. ``user_info``: NAME:PASSWORD (RFC 7617)."""
         self._url = url.rstrip("/")
+        self._headers = {"accept": ACCEPT}
+        if user_info is not None:
+            self._headers["authorization"] = f"Basic {base64.b64encode(user_info.encode()).decode()}"
         self._opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.HTTPHandler(),
@@ -136,9 +141,7 @@ class Registry:
         deadline_s = min(until_s, time.monotonic() + TIMEOUT_S)
         if time.monotonic() >= deadline_s:
             raise ValueError("the registry is slow")
-        request = urllib.request.Request(
-            self._url + path, headers={"accept": "application/vnd.schemaregistry.v1+json, application/json"}
-        )
+        request = urllib.request.Request(self._url + path, headers=self._headers)
         with self._opener.open(request, timeout=TIMEOUT_S) as answer:
             data = b""
             while chunk := answer.read1(64 * 1024):

@@ -45,6 +45,7 @@ def test_users_are_lines_of_a_file() -> None:
     ("arguments", "why"),
     [
         (["--admin"], "give --users"),
+        (["--registry-user", "file"], "give --registry"),
         (["--registry", "file:///etc/passwd"], "must be a URL"),
         (["--http-port", "70000"], "from 0 to 65535"),
     ],

@@ -137,6 +137,12 @@ def test_a_registry_is_a_url_of_http(url: str) -> None:
         permissions(f"http.registry.url={url}")
 
 
+def test_who_asks_the_registry_has_a_password_which_is_not_told() -> None:
+    with pytest.raises(ConfigError, match=r"\[hidden\]") as refused:
+        permissions("http.registry.basic.auth.user.info=onlyaname")
+    assert "onlyaname" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "target"),
     [

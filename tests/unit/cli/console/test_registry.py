@@ -85,6 +85,12 @@ async def test_a_json_schema_leaves_the_message_as_it_is(served: SchemaRegistry)
     assert (reader.format, reader.read(b'{"a":1}')) == ("json", '{"a":1}')
 
 
+async def test_it_is_asked_with_the_password_that_it_wants(served: SchemaRegistry) -> None:
+    await Registry(served.url, "ann:se:cret").readers([1])
+    assert served.authorizations == {"Basic YW5uOnNlOmNyZXQ="}
+    assert "se:cret" not in repr(Registry(served.url, "ann:se:cret"))
+
+
 async def test_a_redirect_is_not_followed(served: SchemaRegistry) -> None:
     served.pages["/schemas/ids/1"] = f"{served.url}/elsewhere"
     served.pages["/elsewhere"] = {"schema": '"string"'}
