@@ -94,7 +94,7 @@ views.purgatory = {
           asked = place.query.get("broker") ?? String(cluster?.asked_of ?? alive[0] ?? "");
           choice.value = asked;
         }
-        return askCluster("purgatory", { broker: choice.value || asked });
+        return askCluster("purgatory", { broker: choice.value || asked, limit: WAITING_SHOWN });
       },
       draw(told) {
         drawWaiting("broker-waiting", told);
