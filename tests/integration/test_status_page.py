@@ -46,6 +46,8 @@ CONFIG = {
     "group.share.min.heartbeat.interval.ms": 500,
     "group.streams.initial.rebalance.delay.ms": 0,
 }
+BROKER = "#/broker"
+"""Where a broker shows what it says of itself, when it has a console; without one that is all there is."""
 HOSTILE = '<img src=x onerror="document.title=1">&amp;'
 
 
@@ -87,7 +89,7 @@ async def test_a_topic_a_group_and_its_lag_are_shown_and_change_with_more_record
     await asyncio.to_thread(confluent.write, broker.bootstrap, "orders", write * 7)
     await commit(broker.bootstrap, "packing", "orders", 3)
 
-    page = await show(url, tmp_path)
+    page = await show(f"{url}{BROKER}", tmp_path)
     assert page.texts["title"] == "minikafka, broker 1"
     #                                    leader, its epoch, replicas, ISR, log start, HW, LEO
     assert page.row("partitions", "orders", "0")[2:9] == ["broker 1", "0", "1", "1", "0", "7", "7"]
@@ -98,10 +100,10 @@ async def test_a_topic_a_group_and_its_lag_are_shown_and_change_with_more_record
     assert distinct_lines(tmp_path / "page.png") > 100
 
     await asyncio.to_thread(confluent.write, broker.bootstrap, "orders", write * 5)
-    page = await show(url, tmp_path)
+    page = await show(f"{url}{BROKER}", tmp_path)
     assert page.row("partitions", "orders", "0")[7:9] == ["12", "12"]
     assert page.row("groups", "packing")[-1] == "9"
-    page = await show(f"{url}?topic=consumer", tmp_path)
+    page = await show(f"{url}?topic=consumer{BROKER}", tmp_path)
     assert [row[0] for row in page.tables["topics"]] == ["__consumer_offsets"]
     assert page.tables["groups"] == [["none"]]
 
@@ -124,7 +126,8 @@ async def test_each_broker_of_a_cluster_says_who_knows_what_it_does_not(
         await asyncio.to_thread(
             confluent.wait_until, lambda port=port: is_told(port, "orders"), "the broker knows the topic"
         )
-    pages = {node_id: await show(f"http://127.0.0.1:{port}/", tmp_path) for node_id, port in ports.items()}
+    urls = {node_id: f"http://127.0.0.1:{port}/" for node_id, port in ports.items()}
+    pages = {node_id: await show(f"{url}{BROKER}", tmp_path) for node_id, url in urls.items()}
     rows = {node_id: page.row("partitions", "orders", "0") for node_id, page in pages.items()}
     leader, replicas = rows[1][2], rows[1][4].split(", ")
     for node_id, row in rows.items():
@@ -137,13 +140,13 @@ async def test_each_broker_of_a_cluster_says_who_knows_what_it_does_not(
             assert row[6:] == ["", "", "", f"not known here: ask {leader}"]
     assert [row[:2] for row in pages[1].tables["brokers"]] == [[f"broker {each}", "alive"] for each in ports]
     for node_id, page in pages.items():
-        others = {other: f"http://127.0.0.1:{port}/" for other, port in ports.items() if other != node_id}
+        others = {other: f"{url}{BROKER}" for other, url in urls.items() if other != node_id}
         assert page.links["brokers"] == list(others.values()), "each page leads to all others"
         is_leader = leader == f"broker {node_id}"
         assert page.links["partitions"] == ([] if is_leader else [others[int(leader.split()[1])]])
-    filtered = await show(f"http://127.0.0.1:{ports[1]}/?topic=orders", tmp_path)
-    assert filtered.links["brokers"] == [f"http://127.0.0.1:{ports[each]}/?topic=orders" for each in (2, 3)]
-    from_elsewhere = await show(f"http://{ELSEWHERE}:{ports[1]}/", tmp_path)
+    filtered = await show(f"{urls[1]}?topic=orders{BROKER}", tmp_path)
+    assert filtered.links["brokers"] == [f"{urls[each]}?topic=orders{BROKER}" for each in (2, 3)]
+    from_elsewhere = await show(f"http://{ELSEWHERE}:{ports[1]}/{BROKER}", tmp_path)
     assert from_elsewhere.row("brokers", "broker 2", "alive")
     assert from_elsewhere.links["brokers"] == [], "a loopback address would lead to the reader's own machine"
 

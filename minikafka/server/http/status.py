@@ -22,20 +22,13 @@ Quotas of clients and of replication, and the last throttles, for the status pag
 
 The listeners, and who is connected through them. Passwords, tokens and certificates are not in it.
 
-The status page: ``/``, one HTML file that draws ``/status.json`` again every two seconds.
-
-The file has its style and its script inside. The browser is told their hashes (Content-Security-Policy), so
-it runs nothing else, and loads nothing from anywhere but this broker.
+The page that draws it is in ``page``.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -53,6 +46,8 @@ from minikafka.server.apis.diagnostics import KINDS
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import ShardState
+from minikafka.server.http.page import HEADERS
+from minikafka.server.http.page import page as page
 from minikafka.server.http.server import HttpRequest, HttpResponse
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
@@ -831,32 +826,7 @@ def _purgatories(services: Services) -> list[PurgatoryStatus]:
     ]
 
 
-HTML_CONTENT_TYPE = "text/html; charset=utf-8"
 JSON_CONTENT_TYPE = "application/json"
-
-_HTML = files(__package__).joinpath("status_page.html").read_bytes()
-
-
-def _hash_of(element: bytes) -> str:
-    """CSP's name of what is between the tags of the one ``element`` of the page."""
-    (content,) = re.findall(rb"<%b>(.*?)</%b>" % (element, element), _HTML, re.DOTALL)
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
-
-
-_HEADERS = (
-    (
-        "content-security-policy",
-        f"default-src 'none'; script-src {_hash_of(b'script')}; style-src {_hash_of(b'style')}; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    ("referrer-policy", "no-referrer"),
-    ("cross-origin-resource-policy", "same-origin"),
-)
-
-
-def page() -> HttpResponse:
-    """``/``."""
-    return HttpResponse(_HTML, content_type=HTML_CONTENT_TYPE, headers=_HEADERS)
 
 
 async def diagnostics(services: Services, kind: str, request: HttpRequest) -> HttpResponse:
@@ -865,10 +835,10 @@ async def diagnostics(services: Services, kind: str, request: HttpRequest) -> Ht
         document = await services.scheduler.finished(KINDS[kind](services, request.query))
     except KafkaError as error:
         return HttpResponse.text(str(error.message), status=400)
-    return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=_HEADERS)
+    return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=HEADERS)
 
 
 async def status(services: Services, socket_server: SocketServer, request: HttpRequest) -> HttpResponse:
     """``/status.json``: what the page draws."""
     document = await describe(services, socket_server, topic_filter=request.query.get("topic", ""))
-    return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=_HEADERS)
+    return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=HEADERS)

@@ -6,10 +6,12 @@ import base64
 import hashlib
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from minikafka.server.http import page
 from minikafka.server.http.status import Status
 from minikafka.testing import Broker
 from tests.unit.server.http_client import Answer, ask
@@ -50,6 +52,12 @@ async def test_the_script_makes_no_markup_out_of_names(broker: Broker) -> None:
     assert not re.findall(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|setAttribute", text
     )
+
+
+def test_each_script_of_the_folder_is_in_the_page() -> None:
+    folder = Path(page.__file__).parent
+    assert {path.stem for path in folder.glob("*.js")} == set(page.SCRIPTS)
+    assert len(page.SCRIPTS) == len(set(page.SCRIPTS))
 
 
 async def test_the_json_is_the_document_and_never_kept(broker: Broker) -> None:
