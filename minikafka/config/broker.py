@@ -1484,7 +1484,7 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
             )
 
     def check_http_admin(self) -> None:
-        """Raises ConfigError: nobody could change anything, because nobody can authenticate."""
+        """Raises ConfigError: no reader could change anything, because none can authenticate."""
         can = self.http_bearer_token or self.http_basic_auth_users or self.http_ssl_client_auth == "required"
         if self.http_admin and not can:
             raise ConfigError(

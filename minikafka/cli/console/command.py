@@ -1,6 +1,6 @@
 """``minikafka console``: the console in a process of its own, for any Kafka cluster, Apache Kafka's too.
 
-It asks the cluster as the user of ``--command-config``; whoever reaches its port sees what that user may see.
+It asks the cluster as the user of ``--command-config``; all readers of its port see what that user may see.
 So it listens on this machine only unless told otherwise. Where the cluster wants credentials, messages and
 ACLs are for readers who have some, too (``--users``); messages for all when that is said (``--messages``).
 

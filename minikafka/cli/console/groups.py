@@ -1,8 +1,8 @@
 """``api/groups``, ``api/group`` and ``api/group/reset``: groups of any type, how far they have come and since
 when they lag, and their offsets set elsewhere.
 
-The lag of groups that somebody has looked at lately is sampled, so that the page can draw it: at most
-``WATCHED_MAX`` of them, until nobody has looked for ``HISTORY_MS``.
+The lag of groups that were looked at lately is sampled, so that the page can draw it: at most
+``WATCHED_MAX`` of them, until no reader has looked for ``HISTORY_MS``.
 """
 
 from __future__ import annotations
@@ -370,7 +370,7 @@ class GroupsView:
             self._sampler = asyncio.create_task(self._sample())
 
     async def _sample(self) -> None:
-        """Until nobody has looked at any group for a while."""
+        """Until no reader has looked at any group for a while."""
         while self._histories:
             try:
                 await self._take_samples()

@@ -1,6 +1,6 @@
 """``api/reassignments``: replicas on their way, how much is left, and when it will be done; and their end.
 
-Rates are of what was left when somebody looked before, so the first look has none.
+Rates are of what was left at the look before, so the first look has none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ReassignmentsView:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._rates: dict[TopicPartition, CopyRate] = {}
-        """Of those that were under way when somebody looked last."""
+        """Of those that were under way at the last look."""
 
     def __repr__(self) -> str:
         return f"ReassignmentsView({len(self._rates)} under way)"

@@ -6,8 +6,8 @@ by a controller what to lead and follow, and all its log directories online. Who
 for each reason, with the status 503. Both are open: where a token or a password is wanted, who has none gets
 the status and nothing else.
 
-Below ``/api/`` is the console, where whoever starts the broker gives it one (``MakeConsole``): it is a client
-of the cluster, above this package, and is imported and connects at its first request.
+Below ``/api/`` is the console, where the command that starts the broker gives it one (``MakeConsole``): it is
+a client of the cluster, above this package, and is imported and connects at its first request.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ def _console_host(services: Services, own_address: tuple[str, int]) -> ConsoleHo
 
 
 class ConsolePages:
-    """All below ``CONSOLE_PREFIX``; made at the first request, so that a start and a broker that nobody looks
-    at pay nothing."""
+    """All below ``CONSOLE_PREFIX``; made at the first request, so that a start and a broker without readers
+    pay nothing."""
 
     def __init__(self, make: MakeConsole, host: ConsoleHost) -> None:
         self._make = make
