@@ -157,6 +157,114 @@ async def test_more_goes_on_where_it_ended(shop: Shop, browser: BrowserPage) -> 
     assert not await browser.evaluate("document.getElementById('more').checkVisibility()"), "that is the end"
 
 
+SORTED_BY = (
+    "[...document.querySelectorAll('#%s')].flatMap((body) => [...body.parentElement.tHead.rows[0].cells])"
+    ".filter((head) => head.ariaSort).map((head) => `${head.textContent} ${head.ariaSort}`).join()"
+)
+
+
+async def wait_for_names(browser: BrowserPage, table: str, *names: str) -> None:
+    await browser.wait(
+        f"[...(document.getElementById('{table}')?.rows ?? [])].map((row) => row.cells[0].textContent)"
+        f".join() === '{','.join(names)}'",
+        f"{names} in {table}",
+    )
+
+
+async def test_topics_and_groups_are_sorted_by_mouse_and_keyboard(shop: Shop, browser: BrowserPage) -> None:
+    for name, partitions in (("audit", 3), ("bills", 2)):
+        await asyncio.to_thread(confluent.make_topic, shop.bootstrap, name, partitions=partitions)
+    await asyncio.to_thread(confluent.write, shop.bootstrap, "bills", [Record(None, b"x" * 5000)] * 3)
+    await browser.open(f"{shop.url}#/topics")
+    await wait_for_names(browser, "all-topics", "audit", "bills", "orders")
+    assert await browser.evaluate(SORTED_BY % "all-topics") == ""
+    await browser.click("thead button", text="Records")
+    await wait_for_names(browser, "all-topics", "orders", "bills", "audit")
+    assert await browser.evaluate(SORTED_BY % "all-topics") == "Records descending"
+    await browser.click("thead button", text="Size")
+    await wait_for_names(browser, "all-topics", "bills", "orders", "audit")
+
+    await browser.press("Tab", shift=True, times=5)  # what was clicked has the focus
+    assert await browser.focused() == "BUTTON Partitions"
+    await browser.press("Enter")
+    await wait_for_names(browser, "all-topics", "audit", "bills", "orders")
+    await browser.press("Space")
+    await wait_for_names(browser, "all-topics", "orders", "bills", "audit")
+    assert await browser.evaluate(SORTED_BY % "all-topics") == "Partitions ascending"
+    assert await browser.focused() == "BUTTON Partitions", "where one was"
+    assert "sort=partitions" in await browser.evaluate("location.hash"), "what can be sent to a colleague"
+    await browser.press("Enter")
+    await wait_for_names(browser, "all-topics", "audit", "bills", "orders")
+    assert await browser.evaluate(SORTED_BY % "all-topics") == ""
+
+    for group, offset in (("packing", 2), ("billing", 9), ("audit", 5)):
+        await shop.commit(group, offset)
+    await browser.open(f"{shop.url}#/groups?sort=lag")
+    await wait_for_names(browser, "all-groups", "billing", "audit", "packing")
+    assert await browser.evaluate(SORTED_BY % "all-groups") == "Lag ascending"
+    await browser.click("thead button", text="Group")
+    await wait_for_names(browser, "all-groups", "audit", "billing", "packing")
+
+
+async def test_partitions_are_sorted_by_what_they_are_and_not_how_they_are_written(
+    shop: Shop, browser: BrowserPage
+) -> None:
+    await asyncio.to_thread(confluent.make_topic, shop.bootstrap, "bills", partitions=12)
+    for partition, size in ((3, 900), (10, 90_000), (2, 2_000)):
+        await asyncio.to_thread(
+            confluent.write, shop.bootstrap, "bills", [Record(None, b"x" * size)], partition=partition
+        )
+    await browser.open(f"{shop.url}#/topics/bills")
+    await browser.wait_for_row("topic-partitions", "11")
+    await browser.click("thead button", text="Size")
+    await browser.wait(
+        "[...document.getElementById('topic-partitions').rows].map((row) => row.cells[0].textContent)"
+        ".join().startsWith('10,2,3,')",
+        "90 KB before 2 KB before 900 bytes",
+    )
+    await browser.click("thead button", text="Partition")
+    assert [row[0] for row in await browser.rows("topic-partitions")][:3] == ["11", "10", "9"]
+    await browser.evaluate("look()")
+    assert [row[0] for row in await browser.rows("topic-partitions")][:3] == ["11", "10", "9"], "stays so"
+
+
+async def test_the_rate_at_which_a_topic_is_written(shop: Shop, browser: BrowserPage) -> None:
+    await browser.open(f"{shop.url}#/topics?sort=-records_per_s")
+    row = await browser.wait_for_row("all-topics", "orders")
+    assert row[8] == "", "the first look"
+    await shop.write(*ORDERS)
+    await browser.wait(
+        "/^[0-9.]+.s$/.test(document.getElementById('all-topics').rows[0].cells[8].textContent)", "a rate"
+    )
+
+
+async def test_what_is_shown_can_be_downloaded(shop: Shop, browser: BrowserPage, tmp_path: Path) -> None:
+    await shop.write(
+        Record(None, b'{"id": 12345678901234567890}', ((HOSTILE, b"web"), ("none", None))),
+        Record(b"\xff\x00", None),
+        Record("ключ".encode(), b"y" * 100_000),
+    )
+    await browser.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    await browser.open(f"{shop.url}#/topics/orders/messages?from=offset:11")
+    await browser.wait_for_text("4 messages shown", "#messages-said")
+    await browser.click("#download")
+    await browser.wait_for_text("4 messages saved as orders.jsonl. Of 1 only", "#messages-said")
+    saved = tmp_path / "orders.jsonl"
+    async with asyncio.timeout(30):
+        while not saved.exists():  # noqa: ASYNC110 - the browser makes it when it is whole
+            await asyncio.sleep(0.05)
+    told = [json.loads(line) for line in saved.read_text().splitlines()]
+    assert [each["offset"] for each in told] == [11, 12, 13, 14]
+    assert told[0].items() >= {"topic": "orders", "partition": 0, "key": "customer-2"}.items()
+    assert told[0]["timestamp_type"] == "CREATE_TIME" and told[0]["timestamp_ms"] > 1_500_000_000_000
+    assert told[1]["value"] == '{"id": 12345678901234567890}', "no number is rounded"
+    assert (told[1]["key"], told[1]["value_format"]) == (None, "json")
+    assert told[1]["headers"] == [[HOSTILE, "web"], ["none", None]]
+    assert (told[2]["key"], told[2]["key_format"], told[2]["value"]) == ("ff00", "hex", None)
+    assert (told[3]["key"], len(told[3]["value"])) == ("ключ", 32 * 1024)
+    assert [each["is_cut"] for each in told] == [False, False, False, True]
+
+
 async def test_follow_what_is_produced_and_pause(shop: Shop, browser: BrowserPage) -> None:
     await browser.open(f"{shop.url}#/topics/orders/messages")
     await browser.wait_for_row("messages", "11")
@@ -255,7 +363,9 @@ async def test_with_the_keyboard_alone(shop: Shop, browser: BrowserPage) -> None
     assert await browser.focused() == "topic-filter"
     await browser.type("ord")
     await browser.wait("location.hash.includes('filter=ord')")
-    await browser.press("Tab", times=2)  # over the table, which scrolls
+    await browser.press("Tab", times=2)  # over the table, which scrolls, to what it can be sorted by
+    assert await browser.focused() == "BUTTON Topic"
+    await browser.press("Tab", times=9)
     assert await browser.focused() == "A orders"
     await browser.press("Tab")
     assert await browser.focused() == "BUTTON why?"
