@@ -22,8 +22,10 @@ from minikafka.server.runtime.supervisor import Supervisor
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.browser import BrowserPage, open_browser
+from tests.integration.support.console import running_console
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
+from tests.support.certificates import CertificateAuthority
 from tests.support.ports import free_port
 
 pytestmark = [
@@ -450,6 +452,25 @@ async def test_the_whole_cluster_from_any_broker(start_cluster: StartCluster, br
     await browser.press("Escape")
     await browser.open(f"http://127.0.0.1:{ports[2]}/#/events")
     await browser.wait_for_text("election", ".timeline")
+
+
+async def test_beside_a_cluster_with_tls_and_a_login(shop: Shop, tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    authority.issue("console", hosts=("127.0.0.1",)).write_pem(tmp_path / "console.pem")
+    tls, users = tmp_path / "tls.properties", tmp_path / "users"
+    tls.write_text(f"ssl.keystore.type=PEM\nssl.keystore.location={tmp_path / 'console.pem'}\n")
+    users.write_text("ops:s3cret\n")
+    arguments = ("--http-tls", str(tls), "--users", str(users))
+    with running_console(shop.bootstrap, *arguments) as address:
+        async with open_browser(tmp_path, arguments=("--ignore-certificate-errors",)) as browser:
+            await browser.open(address.replace("https://", "https://ops:s3cret@"))
+            await browser.wait_for_row("cluster-brokers", "broker 1 (controller)", "alive")
+            await browser.click("#views a", text="Topics")
+            await browser.click("#all-topics a", text="orders")
+            await browser.click(".tabs a", text="Messages")
+            await browser.wait_for_row("messages", "11")
+            status = "fetch('/api/topics', {credentials: 'omit'}).then((answer) => answer.status)"
+            assert await browser.evaluate(status) == 401, "without a login"
 
 
 CLUSTER: dict[str, Any] = {
