@@ -68,8 +68,8 @@ ALL: Settings = {"linger.ms": 5, "acks": -1}
 WORKLOADS = (
     Workload("1 KB", 300_000, 1024, LINGER),
     Workload("100 B", 1_500_000, 100, LINGER),
-    Workload("1 KB, lz4", 300_000, 1024, LINGER | {"compression.codec": "lz4"}),
-    Workload("1 KB, zstd", 300_000, 1024, LINGER | {"compression.codec": "zstd"}),
+    Workload("1 KB by lz4", 300_000, 1024, LINGER | {"compression.codec": "lz4"}),
+    Workload("1 KB by zstd", 300_000, 1024, LINGER | {"compression.codec": "zstd"}),
     Workload("one record a request", 40_000, 100, ONE_RECORD),
     Workload("consume 1 KB", 600_000, 1024, {}, consumers=1),
     Workload("10 consumers of the same", 60_000, 1024, {}, consumers=10),
@@ -79,7 +79,7 @@ WORKLOADS = (
         "transactional", 200_000, 1024, {"linger.ms": 5, "transactional.id": "cost"}, per_transaction=1_000
     ),
     Workload("TLS", 200_000, 1024, LINGER, has_tls=True),
-    Workload("1,000 partitions", 300_000, 1024, LINGER, partitions=1_000),
+    Workload("1000 partitions", 300_000, 1024, LINGER, partitions=1_000),
 )
 
 
