@@ -19,7 +19,7 @@ REASON_LINES = 60
 """For the tracebacks of all failed tests, and the ends of logs of parts that failed without a failed test."""
 FEWEST_LINES = 7
 NAMED = 10
-"""Of those that failed, too, in a line each."""
+"""Of those that failed, in a line each."""
 LINE_LENGTH = 220
 
 
@@ -83,14 +83,14 @@ def print_summary(parts: list[Part]) -> None:
         lines = [line for line in failure.lines if line.strip()]
         for line in lines[-(REASON_LINES // len(explained) - 1) :]:
             print(line[:LINE_LENGTH])
-    more = failures[len(explained) :]
-    for failure in more[:NAMED]:
-        print(f"== failed: {failure.what}"[:LINE_LENGTH])
-    if len(more) > NAMED:
-        print(f"== and {len(more) - NAMED} more")
     for part in parts:
         state = part.status if part.status == "not ended" else f"exit status {part.status}"
         print(f"== {part.name:24} {part.wall_s:6.0f} s, {part.cpu_s:6.0f} s of CPU, {state}")
+    # Once more, in a line each: the tracebacks above may have been cut out of the middle.
+    for failure in failures[:NAMED]:
+        print(f"== failed: {failure.what}"[:LINE_LENGTH])
+    if len(failures) > NAMED:
+        print(f"== and {len(failures) - NAMED} more")
 
 
 if __name__ == "__main__":

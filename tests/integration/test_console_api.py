@@ -195,16 +195,19 @@ def watch_lag(api: Api) -> None:
 def survive(api: Api) -> None:
     """Broker 3 is gone: everything is still there, and says what is not."""
 
-    def gone() -> bool:
-        third = api.get("cluster")["brokers"][2]
-        return not third["is_alive"]
+    def third() -> Any:
+        return api.get("cluster")["brokers"][2]
 
-    third = api.get("cluster")["brokers"][2]
-    if third["is_alive"]:  # its session still lives
-        assert "cannot connect" in third["why_not"], third
-        assert third["version"] is None
+    def gone() -> bool:
+        return not third()["is_alive"]
+
+    confluent.wait_until(lambda: third()["why_not"], "the answer from before the kill is not kept any more")
+    found = third()
+    if found["is_alive"]:  # its session still lives
+        assert "cannot connect" in found["why_not"], found
+        assert found["version"] is None
     confluent.wait_until(gone, "broker 3 is not registered")
-    assert api.get("cluster")["brokers"][2]["why_not"] == "it is not registered"
+    assert third()["why_not"] == "it is not registered"
     confluent.wait_until(
         lambda: api.get("cluster")["under_replicated_partitions"] >= 3, "the ISRs are smaller"
     )

@@ -247,13 +247,22 @@ class MixedCluster:
         return controller
 
     def start(self, *node_ids: int) -> None:
-        """Side by side."""
+        """Side by side. Apache Kafka's broker ends at once while its registration from before a kill is still
+        there."""
+        for node_id in set(node_ids) & set(self.of_kind("kafka")):
+            confluent.wait_until(
+                lambda node_id=node_id: not self._is_registered(node_id), f"broker {node_id} is forgotten"
+            )
         threads = [threading.Thread(target=self.brokers[node_id].start) for node_id in node_ids]
         for each in threads:
             each.start()
         for each in threads:
             each.join()
         assert all(self.brokers[node_id].is_running() for node_id in node_ids)
+
+    def _is_registered(self, node_id: int) -> bool:
+        with self._store() as store:
+            return store.exists(f"/brokers/ids/{node_id}") is not None
 
     def kill(self, *node_ids: int) -> None:
         for node_id in node_ids:

@@ -411,7 +411,7 @@ class TestTheServersOwnFate:
         own_zookeeper.kill()
         assert await states.next() is DISCONNECTED
         own_zookeeper.start()
-        assert await states.next() is CONNECTED
+        assert await states.next() is CONNECTED, own_zookeeper.log_text[-10_000:]
         assert (await store.get("/broker")).stat.ephemeral_owner == store.session_id
         await store.set("/broker", b"2")
         assert events == [WatchEvent(DATA, "/broker")]
