@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from minikafka.cli.reassign import command as reassign
 from minikafka.server.http import page
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.runtime.supervisor import Supervisor
@@ -471,6 +473,51 @@ async def test_beside_a_cluster_with_tls_and_a_login(shop: Shop, tmp_path: Path)
             await browser.wait_for_row("messages", "11")
             status = "fetch('/api/topics', {credentials: 'omit'}).then((answer) => answer.status)"
             assert await browser.evaluate(status) == 401, "without a login"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_a_throttled_reassignment_is_seen_to_go_on_until_it_is_done(
+    start_cluster: StartCluster, browser: BrowserPage, tmp_path: Path
+) -> None:
+    ports = {node_id: free_port() for node_id in (1, 2, 3)}
+    own = {node_id: {"http.port": port} for node_id, port in ports.items()}
+    cluster = await asyncio.to_thread(start_cluster, own_properties=own)
+    bootstrap = cluster.bootstrap
+    await asyncio.to_thread(confluent.make_topic, bootstrap, "moved", replicas=2)
+    records = [Record(None, os.urandom(50_000)) for _ in range(80)]
+    await asyncio.to_thread(confluent.write, bootstrap, "moved", records)
+    await browser.open(f"http://127.0.0.1:{ports[1]}/#/topics/moved")
+    kept, gone = (await browser.wait_for_row("topic-partitions", "0"))[3].split(", ")
+    (coming,) = {"1", "2", "3"} - {kept, gone}
+    replicas = [int(kept), int(coming)]
+    plan = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": replicas}]}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    arguments = ["execute", "--reassignment-json-file", str(path), "-b", bootstrap, "--no-wait"]
+    assert await asyncio.to_thread(reassign.main, [*arguments, "--throttle", "250000"]) == 0
+
+    await browser.click("#views a", text="Reassignments")
+    row = await browser.wait_for_row("reassignments", "moved", "0")
+    assert (row[3], row[4]) == (coming, gone)
+    done = "document.querySelector('#reassignments progress')?.value"
+    first = await browser.wait(f"{done} > 0 && {done} < 1 && {done}", "a part of it is done")
+    await browser.wait(f"{done} > {first} && {done} < 1", "more of it is done")
+    rate_and_left = await browser.wait(
+        "((cells) => cells[8] && cells[7].textContent.endsWith('/s') && cells[8].textContent !== 'not known'"
+        " && [cells[7].textContent, cells[8].textContent])"
+        "(document.getElementById('reassignments').rows[0].cells)",
+        "a rate, and when it will be done",
+    )
+    assert re.fullmatch(r"[0-9.]+ [KM]iB/s", rate_and_left[0]) and re.search(r"\d m?s", rate_and_left[1])
+    faster = [*arguments, "--additional", "--throttle", "50000000"]  # it would take 16 s
+    assert await asyncio.to_thread(reassign.main, faster) == 0
+    await browser.wait_for_row("reassignments", "none")
+    await browser.open(f"http://127.0.0.1:{ports[1]}/#/topics/moved")
+    await browser.wait(
+        "document.getElementById('topic-partitions')?.rows[0]?.cells[4].textContent"
+        f".split(', ').sort().join() === '{','.join(sorted((kept, coming)))}'",
+        "the new replicas are in sync",
+    )
 
 
 CLUSTER: dict[str, Any] = {
