@@ -11,8 +11,7 @@ views.groups = {
       "group-filter",
       "Groups with this in their names",
       place,
-      "all-groups",
-      GROUP_SORTS,
+      { id: "all-groups", names: GROUP_SORTS },
     );
     const sort = () => sortOf("all-groups", GROUP_SORTS);
     return {

@@ -59,9 +59,13 @@ function sortAs(id, names, text) {
   else orders.set(id, { column, isDescending: text.startsWith("-") });
 }
 
-/** A filter of a list. It and the list's order are kept in the hash; the list is asked for when one changes. */
-function filterField(id, label, place, tableId, names) {
-  sortAs(tableId, names, place.query.get("sort"));
+/**
+ * A filter that is kept in the hash; what it filters is asked for when it changes. Of a list that the server sorts
+ * (the id of its table, what the server calls its columns) the order is kept there, too, and what is to be called
+ * when it changes comes back as well.
+ */
+function filterField(id, label, place, list = null) {
+  if (list) sortAs(list.id, list.names, place.query.get("sort"));
   const input = make("input", {
     id,
     type: "search",
@@ -71,7 +75,7 @@ function filterField(id, label, place, tableId, names) {
     value: place.query.get("filter") ?? "",
   });
   const changed = () => {
-    keep({ filter: input.value, sort: sortOf(tableId, names) });
+    keep({ filter: input.value, sort: list ? sortOf(list.id, list.names) : "" });
     lookNow();
   };
   input.addEventListener("input", changed);
@@ -86,8 +90,7 @@ views.topics = {
       "topic-filter",
       "Topics with this in their names",
       place,
-      "all-topics",
-      TOPIC_SORTS,
+      { id: "all-topics", names: TOPIC_SORTS },
     );
     const sort = () => sortOf("all-topics", TOPIC_SORTS);
     const internal = table("internal-topics", "Internal topics", TOPIC_COLUMNS, { level: null });
