@@ -58,7 +58,7 @@ class OtlpExporter:
         """Spans that it has not, or that there was no room for."""
         self._endpoint = endpoint
         self._exporter = OTLPSpanExporter(endpoint=endpoint, headers=dict(headers), timeout=TIMEOUT_S)
-        # By the host Jaeger tells spans whose clocks may differ, which it may move, from those of one clock.
+        # By the host Jaeger 2 tells spans whose clocks may differ, and may be moved, from those of one clock.
         self._resource = Resource(
             {
                 "service.name": SERVICE_NAME,
