@@ -152,7 +152,7 @@ def tell(entry: Entry, on_step: OnStep) -> None:
 @contextmanager
 def _garbage_at_the_end() -> Iterator[None]:
     """Simulated disks are in cycles, of one story hundreds of megabytes: they are collected when it is over.
-    On the way there is next to nothing to be found, and what was there before is not looked through at all."""
+    On the way there is next to nothing to be found, and what was there before is not looked through."""
     was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()

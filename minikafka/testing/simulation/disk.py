@@ -33,11 +33,11 @@ from __future__ import annotations
 import errno
 import os
 import random
-import zlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TypeVar
 
+from minikafka.deferred import crc32c
 from minikafka.files import Volume
 from minikafka.testing.simulation.loop import ProcessKilled
 from minikafka.types import Buffer
@@ -594,7 +594,7 @@ class SimulatedFile:
         node.modified_ms = disk.now_ms()
         checksum = 0
         for buffer in buffers:
-            checksum = zlib.crc32(buffer, checksum)
+            checksum = crc32c.crc32c(buffer, checksum)
         disk.note("wrote", (self._path, position, written, checksum))
         return written
 
