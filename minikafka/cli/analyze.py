@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from minikafka.cli.shared.commands import CommandError, ended_by_signals, format_bytes, write_text
+from minikafka.cli.shared.commands import CommandError, ended_by_signals, write_text
 from minikafka.config.broker import broker_config
 from minikafka.config.loader import load
 from minikafka.errors import MinikafkaError
@@ -31,6 +31,7 @@ from minikafka.metrics.series import BATCHES, BYTES, DAMAGED_BATCHES, PARTITIONS
 from minikafka.spark.analyze.analysis import Analysis, Partition, Topic
 from minikafka.spark.runtime.job import FAILURE, INTERRUPTED, OK, Job, add_job_options, run_job
 from minikafka.spark.runtime.session import check_pyspark
+from minikafka.units import format_bytes
 
 if TYPE_CHECKING:
     from minikafka.spark.analyze.job import Prepared
