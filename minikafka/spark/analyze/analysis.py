@@ -20,6 +20,8 @@ class Directory(msgspec.Struct, frozen=True, kw_only=True):
     broker: int | None
     cluster_id: str | None
     partitions: int
+    disk_free_bytes: int | None = None
+    """Of the file system that it is on, when it was read; null: an object store."""
 
 
 class CodecUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,6 +352,24 @@ class ReplicaComparison(msgspec.Struct, frozen=True, kw_only=True):
     first: Difference | None
 
 
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody should look at, the gravest first; ``spark.analyze.findings`` has the rules."""
+
+    severity: str
+    """``error``: records are lost or will be; ``warning``: they may be; ``notice``: what costs too much."""
+    code: str
+    """Of the rule, such as ``damage``."""
+    log_dir: str | None
+    topic: str | None
+    partition: int | None
+    """Null: of the topic as a whole; without a topic, of the log directory."""
+    seen: str
+    """The figures that it is concluded from."""
+    advice: str
+    setting: str | None
+    """The property of the advice, by its Kafka name."""
+
+
 class Approximation(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that is not exact."""
 
@@ -368,6 +388,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[ReplicaComparison] | None
     """Null: the directories are of one broker."""
     approximations: list[Approximation]
+    findings: list[Finding] = []
 
 
 class LogId(NamedTuple):

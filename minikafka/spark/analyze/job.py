@@ -24,13 +24,16 @@ is unknown.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -71,6 +74,7 @@ from minikafka.spark.analyze.analysis import (
     Transactions,
 )
 from minikafka.spark.analyze.batch_statistics import LOG, count_if, healthy, is_damaged
+from minikafka.spark.analyze.findings import find
 from minikafka.spark.analyze.inputs import (
     InputError,
     LogDirectory,
@@ -228,6 +232,11 @@ APPROXIMATIONS = (
         figure="timestamps: first and late ones, throughput",
         how="from batch headers: the first record's and the latest timestamp of each batch",
         error="what is out of order inside a batch does not show",
+    ),
+    Approximation(
+        figure="when a disk is full",
+        how="each log grows as in its last 7 days, until retention holds it; other files stay as they are",
+        error="compacted logs are taken to grow on; what retention has taken from those days is not counted",
     ),
 )
 
@@ -643,12 +652,16 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
     by_topic: dict[str, list[Partition]] = {}
     for partition in sorted(partitions, key=lambda each: (each.topic, each.partition)):
         by_topic.setdefault(partition.topic, []).append(partition)
-    return Analysis(
+    found = Analysis(
         format=FORMAT,
         created_ms=now_ms,
         directories=[
             Directory(
-                path=each.path, broker=each.broker, cluster_id=each.cluster_id, partitions=len(each.logs)
+                path=each.path,
+                broker=each.broker,
+                cluster_id=each.cluster_id,
+                partitions=len(each.logs),
+                disk_free_bytes=_free_bytes(each.path),
             )
             for each in directories
         ],
@@ -656,6 +669,12 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
         replicas=replicas,
         approximations=list(APPROXIMATIONS),
     )
+    return msgspec.structs.replace(found, findings=find(found))
+
+
+def _free_bytes(log_dir: str) -> int | None:
+    """None of an object store."""
+    return shutil.disk_usage(log_dir).free if os.path.isabs(log_dir) else None
 
 
 def _size_shuffles(spark: SparkSession, directories: Sequence[LogDirectory]) -> None:
