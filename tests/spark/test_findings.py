@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+pytest.importorskip("pyspark")
+
+from minikafka.protocol.internal.group_record_codec import encode_record
+from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.spark.analyze.analysis import (
     FORMAT,
     Analysis,
@@ -13,6 +19,7 @@ from minikafka.spark.analyze.analysis import (
     Bucket,
     CodecTrial,
     CodecUse,
+    CommittedOffset,
     Damage,
     Difference,
     Directory,
@@ -33,6 +40,7 @@ from minikafka.spark.analyze.analysis import (
     Transactions,
 )
 from minikafka.spark.analyze.findings import DAY_MS, find, where
+from minikafka.spark.analyze.passes import decode_commits
 
 NOW_MS = 1_700_000_000_000
 LOG_DIR = "/var/lib/kafka"
@@ -123,7 +131,10 @@ def topic(*partitions: Partition, name: str = "orders", bucket_ms: int = HOUR_MS
 
 
 def found(
-    *topics: Topic, free: int | None = None, replicas: list[ReplicaComparison] | None = None
+    *topics: Topic,
+    free: int | None = None,
+    replicas: list[ReplicaComparison] | None = None,
+    commits: Sequence[CommittedOffset] = (),
 ) -> list[Finding]:
     directory = Directory(path=LOG_DIR, broker=1, cluster_id=None, partitions=1, disk_free_bytes=free)
     return find(
@@ -134,6 +145,7 @@ def found(
             topics=list(topics),
             replicas=replicas,
             approximations=[],
+            committed=list(commits),
         )
     )
 
@@ -141,6 +153,12 @@ def found(
 def only(*topics: Topic, **given: Any) -> Finding:
     (finding,) = found(*topics, **given)
     return finding
+
+
+def committed(offset: int, *, ago_ms: int = HOUR_MS) -> CommittedOffset:
+    return CommittedOffset(
+        group_id="packing", topic="orders", partition=0, offset=offset, committed_ms=NOW_MS - ago_ms
+    )
 
 
 def test_a_quiet_log_has_none() -> None:
@@ -184,7 +202,7 @@ def test_batches_that_are_there_twice() -> None:
     )  # fmt: skip
     finding = only(topic(partition(0, duplicates=Duplicates(batches=1, records=10, first=[first]))))
     assert finding.seen == (
-        "1 repeated batch of idempotent producers (10 records); the first of producer 4 at 100"
+        "1 repeated batch of idempotent producers (10 records); the first of producer 4 at offset 100"
     )
     overlapping = Gaps(gaps=0, missing=0, missing_inside=0, overlaps=2, first=[])
     assert only(topic(partition(0, gaps=overlapping))).severity == "error"
@@ -201,6 +219,51 @@ def test_what_a_broker_removes_as_soon_as_it_starts() -> None:
     due = retention(due_segments=3, due_records=1_500, due_bytes=2 * GB)
     finding = only(topic(partition(0, retention=due), partition(1, retention=due)))
     assert finding.seen == "6 segments past retention: 3,000 records, 4.00 GB"
+
+
+def test_a_group_that_is_behind_what_retention_leaves() -> None:
+    lost = topic(partition(0, first_offset=40, log_end_offset=100))
+    finding = only(lost, commits=[committed(10, ago_ms=26 * HOUR_MS)])
+    assert (finding.severity, finding.code, where(finding)) == ("error", "records-lost", "orders-0")
+    assert finding.seen == (
+        "the group packing goes on at offset 10 (committed 1 d 2 h ago), and the log begins at 40: 30 "
+        "offsets removed before it read them"
+    )
+    assert found(lost, commits=[committed(40)]) == []
+    compacted = partition(0, first_offset=40, log_end_offset=100, retention=retention(applies=False))
+    assert found(topic(compacted), commits=[committed(10)]) == [], (
+        "compaction removes what has a newer record"
+    )
+
+
+def test_a_group_that_retention_will_overtake() -> None:
+    soon = retention(next_ms=NOW_MS + HOUR_MS, next_offset=60)
+    behind = topic(partition(0, log_end_offset=100, retention=soon))
+    finding = only(behind, commits=[committed(10)])
+    assert (finding.severity, finding.code) == ("warning", "records-at-risk")
+    assert "at 2023-11-14 23:13:20 UTC retention removes what is before 60: 50 offsets" in finding.seen
+    assert found(behind, commits=[committed(60)]) == []
+    later = retention(next_ms=NOW_MS + 2 * DAY_MS, next_offset=60)
+    assert found(topic(partition(0, retention=later)), commits=[committed(10)]) == []
+    due = retention(due_segments=1, due_records=50, due_bytes=1, due_offset=50, next_offset=60)
+    at_risk, _ = found(topic(partition(0, retention=due)), commits=[committed(10)])
+    assert "as soon as a broker looks retention removes what is before 50: 40 offsets" in at_risk.seen
+
+
+def test_commits_are_read_as_a_broker_wrote_them() -> None:
+    """Members of groups are in the same topic; what was removed has no offset."""
+    key = OffsetCommitKey("packing", "orders", 3)
+    value = OffsetCommitValue(offset=42, leader_epoch=1, metadata="", commit_timestamp_ms=NOW_MS)
+    encoded = [encode_record(GroupRecord(key, value)), encode_record(GroupRecord(key, None))]
+    rows = [*encoded, (b"\0\2\0\1g", b"a member"), (b"\0\1 broken", b"")]
+    batch = pa.RecordBatch.from_pylist(
+        [{"key": key, "value": value, "offset": at} for at, (key, value) in enumerate(rows)]
+    )
+    (decoded,) = decode_commits([batch])
+    assert [tuple(row.values()) for row in decoded.to_pylist()] == [
+        ("packing", "orders", 3, 42, NOW_MS, 0),
+        ("packing", "orders", 3, None, None, 1),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,11 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """When time takes the next segment that is not due."""
     last_ms: int | None
     """When time has taken all that is there now."""
-    bytes_left: int | None
+    due_offset: int | None = None
+    """The first that is left when what is due has gone."""
+    next_offset: int | None = None
+    """The first that is left when the next segment has gone, too."""
+    bytes_left: int | None = None
     """How much may be appended before size takes the next segment; null without retention.bytes."""
 
 
@@ -352,6 +356,16 @@ class ReplicaComparison(msgspec.Struct, frozen=True, kw_only=True):
     first: Difference | None
 
 
+class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group goes on reading, by ``__consumer_offsets``."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    committed_ms: int
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody should look at, the gravest first; ``spark.analyze.findings`` has the rules."""
 
@@ -388,6 +402,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[ReplicaComparison] | None
     """Null: the directories are of one broker."""
     approximations: list[Approximation]
+    committed: list[CommittedOffset] = []
+    """Of the topics that were analysed; none where ``__consumer_offsets`` was not."""
     findings: list[Finding] = []
 
 

@@ -9,6 +9,8 @@ Kafka's own: what their keys and batches look like is no finding, what is wrong 
 | ``damage`` | error | a piece of a segment is no batch, or not the one that was written |
 | ``replicas-differ`` | error | brokers have different batches below the high watermark |
 | ``overlap`` | error | offsets are there twice |
+| ``records-lost`` | error | a group has not read what retention has removed |
+| ``records-at-risk`` | warning | retention will remove what a group has not read, within a day |
 | ``disk-full`` | error, warning, notice | by its growth of late the file system will be full |
 | ``duplicates`` | warning | batches of one producer, epoch and sequence are there twice |
 | ``open-transaction`` | warning | a transaction has no marker: the last stable offset stands before it |
@@ -73,7 +75,7 @@ def find(analysis: Analysis) -> list[Finding]:
     of_users: Sequence[Callable[[Topic, int], Iterable[Finding]]] = (
         _spread, _hot_keys, _compression, _small_batches
     )  # fmt: skip
-    found: list[Finding] = [*_replicas(analysis), *_disks(analysis)]
+    found: list[Finding] = [*_replicas(analysis), *_groups(analysis), *_disks(analysis)]
     for topic in analysis.topics:
         applied = rules if is_internal(topic.name) else (*rules, *of_users)
         found += chain.from_iterable(rule(topic, analysis.created_ms) for rule in applied)
@@ -180,7 +182,11 @@ def _duplicates(topic: Topic, now_ms: int) -> Iterator[Finding]:
     for each in topic.partitions:
         if each.duplicates.batches:
             first = each.duplicates.first[0] if each.duplicates.first else None
-            which = f"; the first of producer {first.producer_id} at {first.first_offset:,}" if first else ""
+            which = (
+                f"; the first of producer {first.producer_id} at offset {first.first_offset:,}"
+                if first
+                else ""
+            )
             yield _finding(
                 WARNING,
                 "duplicates",
@@ -244,6 +250,51 @@ def _retention(topic: Topic, now_ms: int) -> Iterator[Finding]:
             f"{format_bytes(size)}",
             "A broker removes them within log.retention.check.interval.ms (5 minutes by default). What is "
             "still needed must be kept before one starts on this directory.",
+            setting="retention.ms",
+        )
+
+
+def _groups(analysis: Analysis) -> Iterator[Finding]:
+    """Kafka forgets the offsets of a group without members after a week, so that these still count."""
+    partitions = {
+        (each.topic, each.partition): each for topic in analysis.topics for each in topic.partitions
+    }
+    for commit in sorted(analysis.committed, key=lambda each: (each.topic, each.partition, each.group_id)):
+        partition = partitions.get((commit.topic, commit.partition))
+        if partition is None or partition.first_offset is None or not partition.retention.applies:
+            continue
+        retention, now_ms = partition.retention, analysis.created_ms
+        position = (
+            f"the group {commit.group_id} goes on at offset {commit.offset:,} (committed "
+            f"{format_duration(now_ms - commit.committed_ms)} ago)"
+        )
+        if commit.offset < partition.first_offset:
+            yield _finding(
+                ERROR,
+                "records-lost",
+                partition,
+                f"{position}, and the log begins at {partition.first_offset:,}: "
+                f"{counted(partition.first_offset - commit.offset, 'offset')} removed before it read them",
+                "It goes on as its auto.offset.reset says: `latest` leaves out all that is there. Give the "
+                "topic more retention, or the group more consumers.",
+                setting="retention.ms",
+            )
+            continue
+        until, when = retention.due_offset, "as soon as a broker looks"
+        if (until is None or commit.offset >= until) and retention.next_ms is not None:
+            if retention.next_ms > now_ms + DAY_MS:
+                continue
+            until, when = retention.next_offset, f"at {shown_time(retention.next_ms)}"
+        if until is None or commit.offset >= until:
+            continue
+        yield _finding(
+            WARNING,
+            "records-at-risk",
+            partition,
+            f"{position}, and {when} retention removes what is before {until:,}: "
+            f"{counted(until - commit.offset, 'offset')} that it has not read",
+            "Give the topic more retention until the group has caught up; `minikafka why group` says what "
+            "holds it up.",
             setting="retention.ms",
         )
 

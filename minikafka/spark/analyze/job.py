@@ -83,11 +83,13 @@ from minikafka.spark.analyze.inputs import (
     is_replicated,
 )
 from minikafka.spark.analyze.passes import (
+    COMMIT_COLUMNS,
     QUANTILES,
     SHOWN_MAX,
     HeaderFigures,
     RecordFigures,
     read_batches,
+    read_committed,
     read_headers,
     read_records,
     sampled,
@@ -164,6 +166,7 @@ def forecast(
     due = sum(1 for cut_ms in cuts if cut_ms <= now_ms)
     total = sum(segment.bytes for segment in segments)
     bytes_left = None
+    ends = [segment.last_offset + 1 for segment in removable]
     if settings.deletes and settings.retention_bytes >= 0:
         remaining = total - sum(segment.bytes for segment in removable[:due])
         while due < len(removable) and remaining - settings.retention_bytes >= removable[due].bytes:
@@ -179,6 +182,8 @@ def forecast(
         due_bytes=sum(segment.bytes for segment in removable[:due]),
         next_ms=cuts[due] if due < len(cuts) else None,
         last_ms=cuts[-1] if cuts and len(cuts) == len(segments) else None,
+        due_offset=ends[due - 1] if due else None,
+        next_offset=ends[due] if due < len(ends) else None,
         bytes_left=bytes_left,
     )
 
@@ -541,6 +546,8 @@ BATCH_SIZE = 16_384
 
 TOP_KEYS = 10
 
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+
 HEADER_COLUMNS = (
     *("topic", "partition", "log_dir", "segment", "position", "size", "base_offset", "last_offset"),
     *("leader_epoch", "crc", "crc_ok", "codec", "records", "timestamp_type", "base_timestamp"),
@@ -641,6 +648,13 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
             )
         with phase("a sample in every codec"):
             trials = try_codecs(read_batches(sampled(healthy(batches))))
+        committed = []
+        offsets = _only(chosen, GROUP_METADATA_TOPIC)
+        if offsets:
+            with phase("committed offsets"):
+                columns = ",".join(COMMIT_COLUMNS)
+                options = {"columns": columns, "isolation": "read_committed"}  # of transactions, too
+                committed = read_committed(_read(spark, "kafka-log", offsets, ends=ends, **options))
     finally:
         headers.unpersist()
     figures = Figures(header_figures, records, trials, damaged, request.batch_size, now_ms)
@@ -668,6 +682,7 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
         topics=[assemble_topic(name, members, figures) for name, members in by_topic.items()],
         replicas=replicas,
         approximations=list(APPROXIMATIONS),
+        committed=[each for each in committed if each.topic in by_topic],
     )
     return msgspec.structs.replace(found, findings=find(found))
 
@@ -766,6 +781,11 @@ def _choose(ends: _Ends, directories: Sequence[LogDirectory]) -> dict[str, list[
         best = max(holders, key=lambda path: end(path, topic_partition))
         chosen.setdefault(best, []).append(topic_partition)
     return chosen
+
+
+def _only(chosen: Mapping[str, Sequence[TopicPartition]], topic: str) -> dict[str, list[TopicPartition]]:
+    found = {path: [each for each in members if each.topic == topic] for path, members in chosen.items()}
+    return {path: members for path, members in found.items() if members}
 
 
 def _of_chosen(headers: DataFrame, chosen: Mapping[str, Sequence[TopicPartition]]) -> DataFrame:

@@ -417,7 +417,7 @@ PARTITIONS_MAX = 200
 """Bars in a chart of partitions: those with the most bytes."""
 
 _HEIGHT = 300
-_LEGEND = {"orientation": "h", "y": -0.15, "x": 0}
+_LEGEND = {"orientation": "h", "y": -0.3, "x": 0}
 _COLOR, _SECOND_COLOR = "#2b6cb0", "#dd6b20"
 
 
@@ -537,7 +537,7 @@ def _figure(title: str) -> go.Figure:
     figure.update_layout(
         title={"text": title, "font": {"size": 15}},
         height=_HEIGHT,
-        margin={"l": 60, "r": 70, "t": 50, "b": 40},
+        margin={"l": 60, "r": 80, "t": 50, "b": 40},
         modebar={"orientation": "v"},  # beside the chart: a row of buttons would lie on the title
         template="plotly_white",
     )
