@@ -20,6 +20,8 @@ class Directory(msgspec.Struct, frozen=True, kw_only=True):
     broker: int | None
     cluster_id: str | None
     partitions: int
+    disk_free_bytes: int | None = None
+    """Of the file system that it is on, when it was read; null: an object store."""
 
 
 class CodecUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +231,11 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """When time takes the next segment that is not due."""
     last_ms: int | None
     """When time has taken all that is there now."""
-    bytes_left: int | None
+    due_offset: int | None = None
+    """The first that is left when what is due has gone."""
+    next_offset: int | None = None
+    """The first that is left when the next segment has gone, too."""
+    bytes_left: int | None = None
     """How much may be appended before size takes the next segment; null without retention.bytes."""
 
 
@@ -350,6 +356,34 @@ class ReplicaComparison(msgspec.Struct, frozen=True, kw_only=True):
     first: Difference | None
 
 
+class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group goes on reading, by ``__consumer_offsets``."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    committed_ms: int
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody should look at, the gravest first; ``spark.analyze.findings`` has the rules."""
+
+    severity: str
+    """``error``: records are lost or will be; ``warning``: they may be; ``notice``: what costs too much."""
+    code: str
+    """Of the rule, such as ``damage``."""
+    log_dir: str | None
+    topic: str | None
+    partition: int | None
+    """Null: of the topic as a whole; without a topic, of the log directory."""
+    seen: str
+    """The figures that it is concluded from."""
+    advice: str
+    setting: str | None
+    """The property of the advice, by its Kafka name."""
+
+
 class Approximation(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that is not exact."""
 
@@ -368,6 +402,9 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[ReplicaComparison] | None
     """Null: the directories are of one broker."""
     approximations: list[Approximation]
+    committed: list[CommittedOffset] = []
+    """Of the topics that were analysed; none where ``__consumer_offsets`` was not."""
+    findings: list[Finding] = []
 
 
 class LogId(NamedTuple):
