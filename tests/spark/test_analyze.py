@@ -296,6 +296,21 @@ def test_what_is_wrong_with_a_log_is_found(analysis: Analysis, directory: Path) 
     assert topic_of(analysis, "shapes").partitions[0].damage == []
 
 
+def test_who_wrote_a_topic_is_known_by_the_ids_of_producers(analysis: Analysis, tmp_path: Path) -> None:
+    topic = topic_of(analysis, "built")
+    found = {
+        each.producer_id: (each.records, each.batches, each.is_transactional) for each in topic.producers
+    }
+    assert found == {None: (16, 3, False), 7: (6, 2, False), 9: (6, 2, True), 11: (2, 1, True)}
+    assert [each.codecs for each in topic.producers if each.producer_id == 9] == [["none", "zstd"]]
+    assert topic.producers_left_out == 0
+    write_tables(analysis, str(tmp_path))
+    rows = pyarrow.parquet.read_table(tmp_path / "producers.parquet").to_pylist()
+    assert {row["producer_id"]: row["records"] for row in rows if row["topic"] == "built"} == {
+        each: figures[0] for each, figures in found.items()
+    }
+
+
 def test_settings_say_where_they_come_from(analysis: Analysis) -> None:
     built = topic_of(analysis, "built").partitions[0].retention
     assert not built.applies and built.due_segments == 0

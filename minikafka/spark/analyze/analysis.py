@@ -296,6 +296,22 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     retention: Retention
 
 
+class ProducerUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one producer wrote of a topic. A log has no names of clients: a producer's id is all it knows."""
+
+    producer_id: int | None
+    """Null: all those that are not idempotent."""
+    producer_epoch: int
+    partitions: int
+    batches: int
+    records: int
+    bytes: int
+    codecs: list[str]
+    is_transactional: bool
+    first_ms: int | None
+    last_ms: int | None
+
+
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic over all its partitions."""
 
@@ -314,6 +330,9 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     size_histogram: list[SizeCount]
     key_histogram: list[KeyCount]
     partitions: list[Partition]
+    producers: list[ProducerUse] = []
+    """Those with the most bytes; none where no producer has an id."""
+    producers_left_out: int = 0
 
 
 class ReplicaBatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,6 +64,7 @@ from minikafka.spark.analyze.analysis import (
     LogId,
     OpenTransaction,
     Partition,
+    ProducerUse,
     RecordSizes,
     Retention,
     Setting,
@@ -337,6 +338,7 @@ def assemble_topic(name: str, partitions: Sequence[Partition], figures: Figures)
                 bytes=so_far.bytes + bucket.bytes,
             )
     estimate = figures.records.topic_keys.get(name, 0)
+    producers = figures.headers.producers.get(name, [])
     return Topic(
         name=name,
         records=sum(each.records for each in partitions),
@@ -358,6 +360,23 @@ def assemble_topic(name: str, partitions: Sequence[Partition], figures: Figures)
             for row in figures.records.key_histogram.get(name, [])
         ],
         partitions=list(partitions),
+        producers=[_producer(row) for row in producers],
+        producers_left_out=producers[0].known - len(producers) if producers else 0,
+    )
+
+
+def _producer(row: Any) -> ProducerUse:
+    return ProducerUse(
+        producer_id=row.producer_id if row.producer_id >= 0 else None,
+        producer_epoch=row.producer_epoch,
+        partitions=row.partitions,
+        batches=row.batches,
+        records=row.records,
+        bytes=row.bytes,
+        codecs=list(row.codecs),
+        is_transactional=row.is_transactional,
+        first_ms=row.first_timestamp,
+        last_ms=row.last_timestamp,
     )
 
 

@@ -54,6 +54,9 @@ from minikafka.spark.source.record_sums import BUCKETS_PER_DOUBLING
 from minikafka.spark.source.storage import Location, join
 from minikafka.types import TopicPartition
 
+PRODUCERS_MAX: Final = 20
+"""Of a topic, those that wrote most."""
+
 BYTES_SCHEMA: Final = "topic string, partition int, batch binary"
 _BYTES_SCHEMA: Final = pa.schema(
     [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("batch", pa.binary())]
@@ -415,6 +418,8 @@ class HeaderFigures:
     bucket_ms: dict[str, int]
     """By topic."""
     throughput: ByLog
+    producers: dict[str, list[Row]]
+    """By topic; none where no producer has an id."""
 
 
 @dataclass(frozen=True)
@@ -475,6 +480,7 @@ def read_headers(batches: DataFrame, damage_counts: Mapping[LogId, int], *, batc
             damaged=_first(batch.damaged(batches), "position") if any(damage_counts.values()) else {},
             bucket_ms=bucket_ms,
             throughput=breakdowns[batch.START_MS],
+            producers=_by_topic(batch.producers(whole, PRODUCERS_MAX).collect()) if is_idempotent else {},
         )
     finally:
         for each in (duplicates, transactions):
@@ -534,6 +540,13 @@ def _of_topic(rows: ByLog, topic: str) -> list[Row]:
 def try_codecs(batches: DataFrame) -> dict[LogId, Row]:
     """Compress a sample (topic, partition, batch) in every codec."""
     return _single(trial_totals(tried(batches)))
+
+
+def _by_topic(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.topic, []).append(row)
+    return found
 
 
 COMMIT_COLUMNS: Final = ("key", "value", "offset")

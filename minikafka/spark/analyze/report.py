@@ -16,6 +16,8 @@ An analysis as Parquet: flat tables for further work in Spark, pandas or a datab
     top_keys      topic, partition, key, records, bytes, share
     codecs        topic, partition, codec, batches, records, bytes
     epochs        topic, partition, epoch, first_offset, last_offset, batches, records
+    producers     topic, producer_id (null: all without one), producer_epoch, partitions, batches, records,
+                  bytes, codecs, is_transactional, first_ms, last_ms
     findings      topic, partition, severity, code, log_dir, seen, advice, setting
     damage        topic, partition, log_dir, segment, position, offset, what
     replicas      topic, partition, brokers, from_offset, to_offset, batches, bytes, differences,
@@ -203,7 +205,7 @@ def _topic(topic: Topic, name: str, *, with_charts: bool) -> Iterable[str]:
         yield '<p class="note">Charts are drawn for the largest topics only.</p>'
     for title, kind, columns, rows in (
         _partitions(topic), _batches(topic), _sizes(topic), _top_keys(topic), _codecs(topic),
-        _order(topic), _producers(topic), _epochs(topic), _retention(topic),
+        _order(topic), _transactions(topic), _producers(topic), _epochs(topic), _retention(topic),
     ):  # fmt: skip
         yield f"<h3>{title}</h3>"
         yield _table(f"{name}-{kind}", columns, rows)
@@ -297,7 +299,7 @@ def _order(topic: Topic) -> Section:
     return "Order of offsets and timestamps", "order", columns, rows
 
 
-def _producers(topic: Topic) -> Section:
+def _transactions(topic: Topic) -> Section:
     columns = ("partition", "duplicate batches", "committed", "aborted", "open", "markers alone",
                "committed records", "aborted records", "open records")  # fmt: skip
     rows: list[tuple[Cell, ...]] = [
@@ -309,7 +311,25 @@ def _producers(topic: Topic) -> Section:
         )
         for each in topic.partitions
     ]  # fmt: skip
-    return "Idempotence and transactions", "producers", columns, rows
+    return "Idempotence and transactions", "transactions", columns, rows
+
+
+def _producers(topic: Topic) -> Section:
+    columns = ("producer id", "epoch", "partitions", "records", "size", "batches", "codecs", "transactional",
+               "first timestamp", "last timestamp")  # fmt: skip
+    rows: list[tuple[Cell, ...]] = [
+        (
+            "none" if each.producer_id is None else str(each.producer_id), each.producer_epoch,
+            each.partitions, Count(each.records), Bytes(each.bytes), Count(each.batches),
+            ", ".join(each.codecs), "yes" if each.is_transactional else "no", _time(each.first_ms),
+            _time(each.last_ms),
+        )
+        for each in topic.producers
+    ]  # fmt: skip
+    title = "Who produced"
+    if topic.producers_left_out:
+        title += f" ({topic.producers_left_out:,} with fewer bytes are left out)"
+    return title, "producers", columns, rows
 
 
 def _epochs(topic: Topic) -> Section:
@@ -563,6 +583,12 @@ _LISTS = {
         ("epoch", pa.int64()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
         ("batches", pa.int64()), ("records", pa.int64()),
     ),
+    "producers": (
+        ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("partitions", pa.int32()),
+        ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+        ("codecs", pa.list_(pa.string())), ("is_transactional", pa.bool_()), ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+    ),
     "findings": (
         ("severity", pa.string()), ("code", pa.string()), ("log_dir", pa.string()), ("seen", pa.string()),
         ("advice", pa.string()), ("setting", pa.string()),
@@ -578,6 +604,9 @@ _LISTS = {
     ),
 }  # fmt: skip
 """Columns behind topic and partition."""
+
+_OF_TOPICS = frozenset(("producers",))
+"""Without a partition."""
 
 _LOG = (("topic", pa.string()), ("partition", pa.int32()))
 
@@ -595,6 +624,8 @@ def tables(analysis: Analysis) -> dict[str, pa.Table]:
         rows["codecs"] += [log | msgspec.to_builtins(use) for use in each.codecs]
         rows["epochs"] += [log | msgspec.to_builtins(epoch) for epoch in each.epochs]
         rows["damage"] += [log | msgspec.to_builtins(damage) for damage in each.damage]
+    for topic in analysis.topics:
+        rows["producers"] += [{"topic": topic.name} | msgspec.to_builtins(each) for each in topic.producers]
     rows["findings"] = [msgspec.to_builtins(each) for each in analysis.findings]
     for compared in analysis.replicas or []:
         row = msgspec.to_builtins(compared)
@@ -608,7 +639,8 @@ def tables(analysis: Analysis) -> dict[str, pa.Table]:
         )
     found = {"partitions": pa.Table.from_pylist(_flat(partitions))}
     for name, columns in _LISTS.items():
-        found[name] = pa.Table.from_pylist(rows[name], schema=pa.schema([*_LOG, *columns]))
+        of = _LOG[:1] if name in _OF_TOPICS else _LOG
+        found[name] = pa.Table.from_pylist(rows[name], schema=pa.schema([*of, *columns]))
     return found
 
 
