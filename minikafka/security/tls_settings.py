@@ -79,7 +79,8 @@ class TlsSettings(NamedTuple):
 
 
 def client_tls_settings(properties: Mapping[str, str]) -> TlsSettings:
-    """Of a client, under the names of Kafka's Java client; those that do not begin with ``ssl.`` are ignored.
+    """Of a client, or a server that is no broker, under the names of Kafka's Java client; those that do not
+    begin with ``ssl.`` are ignored.
 
     Raises:
         ConfigError: names the property and what to do.

@@ -6,15 +6,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
-import signal
-import subprocess
-import sys
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import confluent_kafka
 import pytest
@@ -24,8 +22,10 @@ from minikafka.security.jaas import PLAIN_LOGIN_MODULE
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.cluster import ProcessCluster
+from tests.integration.support.console import running_console
 from tests.integration.support.process import BrokerProcess, KafkaProcess
 from tests.integration.support.records import Record
+from tests.support.certificates import CertificateAuthority
 from tests.support.ports import free_port
 from tests.support.schema_registry import SchemaRegistry
 
@@ -460,17 +460,42 @@ def test_the_command_serves_apache_kafka(kafka: KafkaProcess) -> None:
     confluent.make_topic(kafka.bootstrap, "orders", partitions=2)
     confluent.write(kafka.bootstrap, "orders", [Record(b"k", b'{"n":1}', headers=[("h", b"v")])] * 3)
     commit(kafka.bootstrap, "packing", "orders", 1)
-    command = [sys.executable, "-m", "minikafka.cli.main", "console", "-b", kafka.bootstrap, "--http-port=0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            told = process.stdout.readline()
-            port = re.match(r"http://127\.0\.0\.1:(\d+)/ ", told)
-            assert port is not None, told
-            look_at_kafka(Api(int(port[1])))
-        finally:
-            process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
+    with running_console(kafka.bootstrap) as address:
+        port = urlsplit(address).port
+        assert address.startswith("http:") and port is not None
+        look_at_kafka(Api(port))
+
+
+@pytest.mark.minikafka_only
+def test_the_command_with_tls_is_for_who_has_a_certificate(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker()
+    confluent.make_topic(broker.bootstrap, "orders")
+    confluent.write(broker.bootstrap, "orders", [Record(None, b"1")] * 3)
+    commit(broker.bootstrap, "packing", "orders", 1)
+    authority = CertificateAuthority()
+    authority.issue("console", hosts=("127.0.0.1",)).write_pem(tmp_path / "console.pem")
+    authority.write_pem(tmp_path / "ca.pem")
+    tls = tmp_path / "tls.properties"
+    tls.write_text(
+        f"ssl.keystore.type=PEM\nssl.keystore.location={tmp_path / 'console.pem'}\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={tmp_path / 'ca.pem'}\n"
+        "ssl.client.auth=required\n"
+    )
+    stranger = ssl.create_default_context(cadata=authority.pem())
+    ops = ssl.create_default_context(cadata=authority.pem())
+    ops.load_cert_chain(authority.issue("ops").write_pem(tmp_path / "ops.pem"))
+    with running_console(broker.bootstrap, f"--http-tls={tls}", "--admin") as address:
+        assert address.startswith("https:")
+        wanted = {"group_id": "packing", "topic": "orders", "to": "earliest", "dry_run": False}
+        request = urllib.request.Request(
+            f"{address}api/group/reset",
+            data=json.dumps(wanted).encode(),
+            headers={"content-type": "application/json"},
+        )
+        with pytest.raises((OSError, urllib.error.URLError)):
+            urllib.request.urlopen(request, timeout=DEADLINE_S, context=stranger).close()
+        with urllib.request.urlopen(request, timeout=DEADLINE_S, context=ops) as answer:
+            assert [(each["from"], each["to"]) for each in json.load(answer)["changes"]] == [(1, 0)]
 
 
 def look_at_kafka(api: Api) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -16,14 +17,17 @@ import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from minikafka.cli.reassign import command as reassign
 from minikafka.server.http import page
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.runtime.supervisor import Supervisor
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.browser import BrowserPage, open_browser
+from tests.integration.support.console import running_console
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
+from tests.support.certificates import CertificateAuthority
 from tests.support.ports import free_port
 
 pytestmark = [
@@ -157,6 +161,114 @@ async def test_more_goes_on_where_it_ended(shop: Shop, browser: BrowserPage) -> 
     assert not await browser.evaluate("document.getElementById('more').checkVisibility()"), "that is the end"
 
 
+SORTED_BY = (
+    "[...document.querySelectorAll('#%s')].flatMap((body) => [...body.parentElement.tHead.rows[0].cells])"
+    ".filter((head) => head.ariaSort).map((head) => `${head.textContent} ${head.ariaSort}`).join()"
+)
+
+
+async def wait_for_names(browser: BrowserPage, table: str, *names: str) -> None:
+    await browser.wait(
+        f"[...(document.getElementById('{table}')?.rows ?? [])].map((row) => row.cells[0].textContent)"
+        f".join() === '{','.join(names)}'",
+        f"{names} in {table}",
+    )
+
+
+async def test_topics_and_groups_are_sorted_by_mouse_and_keyboard(shop: Shop, browser: BrowserPage) -> None:
+    for name, partitions in (("audit", 3), ("bills", 2)):
+        await asyncio.to_thread(confluent.make_topic, shop.bootstrap, name, partitions=partitions)
+    await asyncio.to_thread(confluent.write, shop.bootstrap, "bills", [Record(None, b"x" * 5000)] * 3)
+    await browser.open(f"{shop.url}#/topics")
+    await wait_for_names(browser, "all-topics", "audit", "bills", "orders")
+    assert await browser.evaluate(SORTED_BY % "all-topics") == ""
+    await browser.click("thead button", text="Records")
+    await wait_for_names(browser, "all-topics", "orders", "bills", "audit")
+    assert await browser.evaluate(SORTED_BY % "all-topics") == "Records descending"
+    await browser.click("thead button", text="Size")
+    await wait_for_names(browser, "all-topics", "bills", "orders", "audit")
+
+    await browser.press("Tab", shift=True, times=5)  # what was clicked has the focus
+    assert await browser.focused() == "BUTTON Partitions"
+    await browser.press("Enter")
+    await wait_for_names(browser, "all-topics", "audit", "bills", "orders")
+    await browser.press("Space")
+    await wait_for_names(browser, "all-topics", "orders", "bills", "audit")
+    assert await browser.evaluate(SORTED_BY % "all-topics") == "Partitions ascending"
+    assert await browser.focused() == "BUTTON Partitions", "where one was"
+    assert "sort=partitions" in await browser.evaluate("location.hash"), "what can be sent to a colleague"
+    await browser.press("Enter")
+    await wait_for_names(browser, "all-topics", "audit", "bills", "orders")
+    assert await browser.evaluate(SORTED_BY % "all-topics") == ""
+
+    for group, offset in (("packing", 2), ("billing", 9), ("audit", 5)):
+        await shop.commit(group, offset)
+    await browser.open(f"{shop.url}#/groups?sort=lag")
+    await wait_for_names(browser, "all-groups", "billing", "audit", "packing")
+    assert await browser.evaluate(SORTED_BY % "all-groups") == "Lag ascending"
+    await browser.click("thead button", text="Group")
+    await wait_for_names(browser, "all-groups", "audit", "billing", "packing")
+
+
+async def test_partitions_are_sorted_by_what_they_are_and_not_how_they_are_written(
+    shop: Shop, browser: BrowserPage
+) -> None:
+    await asyncio.to_thread(confluent.make_topic, shop.bootstrap, "bills", partitions=12)
+    for partition, size in ((3, 900), (10, 90_000), (2, 2_000)):
+        await asyncio.to_thread(
+            confluent.write, shop.bootstrap, "bills", [Record(None, b"x" * size)], partition=partition
+        )
+    await browser.open(f"{shop.url}#/topics/bills")
+    await browser.wait_for_row("topic-partitions", "11")
+    await browser.click("thead button", text="Size")
+    await browser.wait(
+        "[...document.getElementById('topic-partitions').rows].map((row) => row.cells[0].textContent)"
+        ".join().startsWith('10,2,3,')",
+        "90 KB before 2 KB before 900 bytes",
+    )
+    await browser.click("thead button", text="Partition")
+    assert [row[0] for row in await browser.rows("topic-partitions")][:3] == ["11", "10", "9"]
+    await browser.evaluate("look()")
+    assert [row[0] for row in await browser.rows("topic-partitions")][:3] == ["11", "10", "9"], "stays so"
+
+
+async def test_the_rate_at_which_a_topic_is_written(shop: Shop, browser: BrowserPage) -> None:
+    await browser.open(f"{shop.url}#/topics?sort=-records_per_s")
+    row = await browser.wait_for_row("all-topics", "orders")
+    assert row[8] == "", "the first look"
+    await shop.write(*ORDERS)
+    await browser.wait(
+        "/^[0-9.]+.s$/.test(document.getElementById('all-topics').rows[0].cells[8].textContent)", "a rate"
+    )
+
+
+async def test_what_is_shown_can_be_downloaded(shop: Shop, browser: BrowserPage, tmp_path: Path) -> None:
+    await shop.write(
+        Record(None, b'{"id": 12345678901234567890}', ((HOSTILE, b"web"), ("none", None))),
+        Record(b"\xff\x00", None),
+        Record("ключ".encode(), b"y" * 100_000),
+    )
+    await browser.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    await browser.open(f"{shop.url}#/topics/orders/messages?from=offset:11")
+    await browser.wait_for_text("4 messages shown", "#messages-said")
+    await browser.click("#download")
+    await browser.wait_for_text("4 messages saved as orders.jsonl. Of 1 only", "#messages-said")
+    saved = tmp_path / "orders.jsonl"
+    async with asyncio.timeout(30):
+        while not saved.exists():  # noqa: ASYNC110 - the browser makes it when it is whole
+            await asyncio.sleep(0.05)
+    told = [json.loads(line) for line in saved.read_text().splitlines()]
+    assert [each["offset"] for each in told] == [11, 12, 13, 14]
+    assert told[0].items() >= {"topic": "orders", "partition": 0, "key": "customer-2"}.items()
+    assert told[0]["timestamp_type"] == "CREATE_TIME" and told[0]["timestamp_ms"] > 1_500_000_000_000
+    assert told[1]["value"] == '{"id": 12345678901234567890}', "no number is rounded"
+    assert (told[1]["key"], told[1]["value_format"]) == (None, "json")
+    assert told[1]["headers"] == [[HOSTILE, "web"], ["none", None]]
+    assert (told[2]["key"], told[2]["key_format"], told[2]["value"]) == ("ff00", "hex", None)
+    assert (told[3]["key"], len(told[3]["value"])) == ("ключ", 32 * 1024)
+    assert [each["is_cut"] for each in told] == [False, False, False, True]
+
+
 async def test_follow_what_is_produced_and_pause(shop: Shop, browser: BrowserPage) -> None:
     await browser.open(f"{shop.url}#/topics/orders/messages")
     await browser.wait_for_row("messages", "11")
@@ -255,7 +367,9 @@ async def test_with_the_keyboard_alone(shop: Shop, browser: BrowserPage) -> None
     assert await browser.focused() == "topic-filter"
     await browser.type("ord")
     await browser.wait("location.hash.includes('filter=ord')")
-    await browser.press("Tab", times=2)  # over the table, which scrolls
+    await browser.press("Tab", times=2)  # over the table, which scrolls, to what it can be sorted by
+    assert await browser.focused() == "BUTTON Topic"
+    await browser.press("Tab", times=9)
     assert await browser.focused() == "A orders"
     await browser.press("Tab")
     assert await browser.focused() == "BUTTON why?"
@@ -340,6 +454,70 @@ async def test_the_whole_cluster_from_any_broker(start_cluster: StartCluster, br
     await browser.press("Escape")
     await browser.open(f"http://127.0.0.1:{ports[2]}/#/events")
     await browser.wait_for_text("election", ".timeline")
+
+
+async def test_beside_a_cluster_with_tls_and_a_login(shop: Shop, tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    authority.issue("console", hosts=("127.0.0.1",)).write_pem(tmp_path / "console.pem")
+    tls, users = tmp_path / "tls.properties", tmp_path / "users"
+    tls.write_text(f"ssl.keystore.type=PEM\nssl.keystore.location={tmp_path / 'console.pem'}\n")
+    users.write_text("ops:s3cret\n")
+    arguments = ("--http-tls", str(tls), "--users", str(users))
+    with running_console(shop.bootstrap, *arguments) as address:
+        async with open_browser(tmp_path, arguments=("--ignore-certificate-errors",)) as browser:
+            await browser.open(address.replace("https://", "https://ops:s3cret@"))
+            await browser.wait_for_row("cluster-brokers", "broker 1 (controller)", "alive")
+            await browser.click("#views a", text="Topics")
+            await browser.click("#all-topics a", text="orders")
+            await browser.click(".tabs a", text="Messages")
+            await browser.wait_for_row("messages", "11")
+            status = "fetch('/api/topics', {credentials: 'omit'}).then((answer) => answer.status)"
+            assert await browser.evaluate(status) == 401, "without a login"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_a_throttled_reassignment_is_seen_to_go_on_until_it_is_done(
+    start_cluster: StartCluster, browser: BrowserPage, tmp_path: Path
+) -> None:
+    ports = {node_id: free_port() for node_id in (1, 2, 3)}
+    own = {node_id: {"http.port": port} for node_id, port in ports.items()}
+    cluster = await asyncio.to_thread(start_cluster, own_properties=own)
+    bootstrap = cluster.bootstrap
+    await asyncio.to_thread(confluent.make_topic, bootstrap, "moved", replicas=2)
+    records = [Record(None, os.urandom(50_000)) for _ in range(80)]
+    await asyncio.to_thread(confluent.write, bootstrap, "moved", records)
+    await browser.open(f"http://127.0.0.1:{ports[1]}/#/topics/moved")
+    kept, gone = (await browser.wait_for_row("topic-partitions", "0"))[3].split(", ")
+    (coming,) = {"1", "2", "3"} - {kept, gone}
+    replicas = [int(kept), int(coming)]
+    plan = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": replicas}]}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    arguments = ["execute", "--reassignment-json-file", str(path), "-b", bootstrap, "--no-wait"]
+    assert await asyncio.to_thread(reassign.main, [*arguments, "--throttle", "250000"]) == 0
+
+    await browser.click("#views a", text="Reassignments")
+    row = await browser.wait_for_row("reassignments", "moved", "0")
+    assert (row[3], row[4]) == (coming, gone)
+    done = "document.querySelector('#reassignments progress')?.value"
+    first = await browser.wait(f"{done} > 0 && {done} < 1 && {done}", "a part of it is done")
+    await browser.wait(f"{done} > {first} && {done} < 1", "more of it is done")
+    rate_and_left = await browser.wait(
+        "((cells) => cells[8] && cells[7].textContent.endsWith('/s') && cells[8].textContent !== 'not known'"
+        " && [cells[7].textContent, cells[8].textContent])"
+        "(document.getElementById('reassignments').rows[0].cells)",
+        "a rate, and when it will be done",
+    )
+    assert re.fullmatch(r"[0-9.]+ [KM]iB/s", rate_and_left[0]) and re.search(r"\d m?s", rate_and_left[1])
+    faster = [*arguments, "--additional", "--throttle", "50000000"]  # it would take 16 s
+    assert await asyncio.to_thread(reassign.main, faster) == 0
+    await browser.wait_for_row("reassignments", "none")
+    await browser.open(f"http://127.0.0.1:{ports[1]}/#/topics/moved")
+    await browser.wait(
+        "document.getElementById('topic-partitions')?.rows[0]?.cells[4].textContent"
+        f".split(', ').sort().join() === '{','.join(sorted((kept, coming)))}'",
+        "the new replicas are in sync",
+    )
 
 
 CLUSTER: dict[str, Any] = {

@@ -43,7 +43,7 @@ class Collector:
                 request.ParseFromString(self.rfile.read(int(self.headers["Content-Length"])))
                 for resource in request.resource_spans:
                     told = {each.key: each.value.string_value for each in resource.resource.attributes}
-                    assert told["service.name"] == "minikafka"
+                    assert told["service.name"] == "minikafka" and told["host.name"]
                     broker = told["service.instance.id"].rpartition("/")[2]
                     for scope in resource.scope_spans:
                         outer.spans += [(broker, span) for span in scope.spans]
@@ -227,7 +227,7 @@ def test_the_trace_of_an_application_goes_on_through_the_brokers(
     assert attributes["messaging.destination.name"].string_value == TOPIC
     assert attributes["messaging.client.id"].string_value == "shop"
     assert [each.name for each in produce.events][:3] == ["received", "validated", "appended"]
-    assert produce.start_time_unix_nano < produce.end_time_unix_nano
+    assert all(each.start_time_unix_nano < each.end_time_unix_nano for each in (produce, *below))
     offset = attributes["messaging.kafka.offset"].int_value
     assert all(
         each.value.int_value == offset

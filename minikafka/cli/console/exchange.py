@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -112,11 +112,35 @@ class Query:
     def limit(self, default: int = LIST_LIMIT) -> int:
         return self.number("limit", default, least=1, most=LIST_LIMIT_MAX)
 
+    def order(self, columns: Collection[str]) -> tuple[str, bool] | None:
+        """``sort``: the column that a list is sorted by, and whether the largest come first (``-column``);
+        None: the list's own order."""
+        text = self.text("sort")
+        if not text:
+            return None
+        column = text.removeprefix("-")
+        if column not in columns:
+            raise Refusal(
+                400, f"sort: must be one of {', '.join(sorted(columns))}, with a - the largest first"
+            )
+        return column, text.startswith("-")
+
     def flag(self, name: str) -> bool:
         text = self.text(name, "false")
         if text not in ("true", "false"):
             raise Refusal(400, f"{name}: must be true or false")
         return text == "true"
+
+
+Row = TypeVar("Row")
+
+
+def in_order(rows: Iterable[Row], value: Callable[[Row], Any], *, is_descending: bool) -> list[Row]:
+    """Sorted by a value; those whose value is not known (None) are last either way."""
+    found = list(rows)
+    known = [each for each in found if value(each) is not None]
+    known.sort(key=value, reverse=is_descending)
+    return known + [each for each in found if value(each) is None]
 
 
 def parse_number(name: str, text: str, *, least: int = 0, most: int) -> int:

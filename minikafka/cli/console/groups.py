@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from minikafka.cli.console.exchange import Query, Refusal, Shared, parse_number
+from minikafka.cli.console.exchange import Query, Refusal, Shared, in_order, parse_number
 from minikafka.cli.console.snapshot import ClusterView
 from minikafka.cli.groups import NO_OFFSET, GroupAdmin, GroupDescription, Target, plan_resets
 from minikafka.cli.share import SHARE, ShareAdmin
@@ -32,6 +32,10 @@ logger = logging.getLogger(__name__)
 KEEP_S: Final = 2.0
 COMMITTED_GROUPS_MAX: Final = 1_000
 """Groups whose offsets are asked for; of more there is no lag, and a topic does not name them."""
+COUNTED_GROUPS_MAX: Final = 1_000
+"""Groups whose members are counted to sort by them: those that lag most; others are sorted last."""
+COLUMNS: Final = frozenset(("group_id", "type", "protocol", "state", "coordinator", "members", "lag"))
+"""That the list may be sorted by."""
 MEMBERS_MAX: Final = 500
 OFFSETS_MAX: Final = 1_000
 RESET_PARTITIONS_MAX: Final = 10_000
@@ -90,8 +94,8 @@ class GroupsView:
             await asyncio.gather(sampler, return_exceptions=True)
 
     async def groups(self, query: Query) -> dict[str, Any]:
-        """Those that lag most first."""
-        wanted, limit = query.text("filter"), query.limit()
+        """Those that lag most first, or as ``sort`` says. Raises Refusal: there is no such column."""
+        wanted, limit, order = query.text("filter"), query.limit(), query.order(COLUMNS)
         overview = await self._overview.get()
         found = [each for each in overview.groups.values() if wanted in each.group_id]
         lags = await self._lags(
@@ -102,16 +106,23 @@ class GroupsView:
             }
         )
         found.sort(key=lambda each: (-(lags.get(each.group_id) or 0), each.group_id))
+        members: dict[str, int] = {}
+        if order is not None:
+            column, is_descending = order
+            if column == "members":
+                members = await self._members(found[:COUNTED_GROUPS_MAX])
+            values = {"members": members.get, "lag": lags.get}.get(column)
+            found = in_order(
+                found,
+                lambda each: getattr(each, column) if values is None else values(each.group_id),
+                is_descending=is_descending,
+            )
         shown = found[:limit]
-        members = await self._members(shown)
+        members = members or await self._members(shown)
         return {
             "groups": [
                 {
-                    "group_id": each.group_id,
-                    "type": each.type,
-                    "protocol": each.protocol,
-                    "state": each.state,
-                    "coordinator": each.coordinator,
+                    **each._asdict(),
                     "members": members.get(each.group_id),
                     "lag": lags.get(each.group_id),
                 }

@@ -29,7 +29,7 @@ from minikafka.cli.console.messages import MessagesView
 from minikafka.cli.console.reassignments import ReassignmentsView
 from minikafka.cli.console.registry import Registry
 from minikafka.cli.console.snapshot import KEEP_S, ClusterView, Connection
-from minikafka.cli.console.topics import topic, topics
+from minikafka.cli.console.topics import TopicsView, topic
 from minikafka.cli.console.why import WhyView
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -77,8 +77,9 @@ class Console:
         self._groups = GroupsView(self._view)
         self._messages = MessagesView(self._view, registry)
         self._cluster = Shared(lambda: cluster(self._view, asked_of=asked_of), keep_s=KEEP_S)
-        self._topics = SharedByQuery(self._list_topics, names=("filter", "limit"), keep_s=KEEP_S)
-        self._group_list = SharedByQuery(self._groups.groups, names=("filter", "limit"), keep_s=KEEP_S)
+        names = ("filter", "limit", "sort")
+        self._topics = SharedByQuery(TopicsView(self._view).topics, names=names, keep_s=KEEP_S)
+        self._group_list = SharedByQuery(self._groups.groups, names=names, keep_s=KEEP_S)
         self._reassignments = ReassignmentsView(self._view)
         self._why = WhyView(connection, clock, options=options)
         self._asks: dict[str, Ask] = {
@@ -141,9 +142,6 @@ class Console:
             change = NOT_AUTHENTICATED
         registry = True if self._has_registry else "no registry is configured (http.registry.url)"
         return {"messages": self._permissions.messages, "change": change, "registry": registry}
-
-    async def _list_topics(self, query: Query) -> Any:
-        return await topics(self._view, query)
 
     async def _show_messages(self, query: Query) -> Any:
         if self._permissions.messages is not True:

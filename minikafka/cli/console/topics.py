@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from minikafka.cli.console.exchange import Query
+from minikafka.cli.console.exchange import Query, in_order
 from minikafka.cli.console.groups import GroupsView
 from minikafka.cli.console.snapshot import ClusterView, TopicState, by_size
 from minikafka.cli.shared.admin_client import raise_error
@@ -24,39 +25,139 @@ COUNTED_MAX: Final = 2_000
 """Partitions of a list whose records and bytes are asked for: topics behind that have none."""
 
 
-async def topics(view: ClusterView, query: Query) -> dict[str, Any]:
-    """Those in trouble first, internal ones last."""
-    wanted, limit = query.text("filter"), query.limit()
-    snapshot = await view.snapshot()
-    found = sorted(
-        (each for each in snapshot.topics.values() if wanted in each.name),
-        key=lambda each: (each.is_internal, *_weight(each), each.name),
+COLUMNS: Final = frozenset(
+    (
+        "name",
+        "partitions",
+        "replication_factor",
+        "offline",
+        "under_replicated",
+        "under_min_isr",
+        "bytes",
+        "records",
+        "records_per_s",
     )
-    shown = found[:limit]
-    counts = accumulate(len(each.partitions) for each in shown)
-    counted = [each for each, count in zip(shown, counts, strict=True) if count <= COUNTED_MAX]
-    partitions = [
-        TopicPartition(topic.name, each.partition) for topic in counted for each in topic.partitions
-    ]
-    ends, sizes = await asyncio.gather(view.ends(partitions), view.leader_bytes(counted))
-    rows = []
-    for topic in shown:
-        at_all = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
-        records = [ends[at].records if at in ends else None for at in at_all]
-        rows.append(
-            {
-                "name": topic.name,
-                "is_internal": topic.is_internal,
-                "partitions": len(topic.partitions),
-                "replication_factor": topic.replication_factor,
-                "offline": topic.offline,
-                "under_replicated": topic.under_replicated,
-                "under_min_isr": topic.under_min_isr,
-                "bytes": by_size(sizes, topic),
-                "records": None if None in records else sum(each or 0 for each in records),
-            }
+)
+"""That a list may be sorted by: the names of a row's numbers, and its own."""
+_COUNTED_COLUMNS: Final = frozenset(("bytes", "records", "records_per_s"))
+RATE_MS: Final = 4_000
+"""What a rate is over at least: less than the page's look at its list (5 s)."""
+RATE_MS_MAX: Final = 60_000
+"""And at most: a count that is older is of another time."""
+SAMPLES_MAX: Final = 2 * COUNTED_MAX
+
+
+class TopicsView:
+    """The list, and how many records come to its topics: from what was counted when somebody last looked."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._samples: dict[str, tuple[_Sample, _Sample]] = {}
+        """Of each topic the one before and the last; the topic that was counted last is the last."""
+
+    def __repr__(self) -> str:
+        return f"TopicsView({len(self._samples)} counted)"
+
+    async def topics(self, query: Query) -> dict[str, Any]:
+        """Those in trouble first, or as ``sort`` says; internal ones last. Sorted by what is counted, the
+        topics that are counted are the first ``COUNTED_MAX`` partitions' of all that are found, else of those
+        that are shown; ``uncounted`` is how many are not.
+
+        Raises:
+            Refusal: there is no such column.
+        """
+        wanted, limit, order = query.text("filter"), query.limit(), query.order(COLUMNS)
+        snapshot = await self._view.snapshot()
+        found = sorted(
+            (each for each in snapshot.topics.values() if wanted in each.name),
+            key=lambda each: (each.is_internal, *_weight(each), each.name),
         )
-    return {"topics": rows, "left_out": len(found) - len(shown)}
+        if order is not None and order[0] in _COUNTED_COLUMNS:
+            rows = _sorted(await self._rows(found), order)[:limit]
+        else:
+            names = [each["name"] for each in _sorted(map(_plain_row, found), order)[:limit]]
+            rows = await self._rows([snapshot.topics[name] for name in names])
+        return {
+            "topics": rows,
+            "left_out": len(found) - len(rows),
+            "uncounted": sum(count > COUNTED_MAX for count in _running_counts(found)),
+        }
+
+    async def _rows(self, topics: Sequence[TopicState]) -> list[dict[str, Any]]:
+        """In the same order, with what is counted."""
+        counts = _running_counts(topics)
+        counted = [each for each, count in zip(topics, counts, strict=True) if count <= COUNTED_MAX]
+        partitions = [
+            TopicPartition(topic.name, each.partition) for topic in counted for each in topic.partitions
+        ]
+        ends, sizes = await asyncio.gather(self._view.ends(partitions), self._view.leader_bytes(counted))
+        now_ms = self._view.clock.now_ms()
+        rows = []
+        for topic in topics:
+            at_all = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
+            known = [ends[at] for at in at_all if at in ends]
+            records = [each.records for each in known]
+            written = [each.high_watermark for each in known]
+            is_known = len(known) == len(at_all) and None not in records
+            rows.append(
+                {
+                    **_plain_row(topic),
+                    "bytes": by_size(sizes, topic),
+                    "records": sum(each or 0 for each in records) if is_known else None,
+                    "records_per_s": self._rate(
+                        topic.name, _Sample(now_ms, sum(each or 0 for each in written))
+                    )
+                    if is_known
+                    else None,
+                }
+            )
+        return rows
+
+    def _rate(self, name: str, now: _Sample) -> float | None:
+        """Offsets that the high watermarks have moved, in a second. None: nobody has looked before."""
+        before, last = self._samples.pop(name, (now, now))
+        if now.at_ms - last.at_ms >= RATE_MS:
+            before, last = last, now
+        self._samples[name] = before, last
+        while len(self._samples) > SAMPLES_MAX:
+            del self._samples[next(iter(self._samples))]
+        took_ms = last.at_ms - before.at_ms
+        if not RATE_MS <= took_ms <= RATE_MS_MAX or last.end_offsets < before.end_offsets:
+            return None  # or it was deleted and made again
+        return (last.end_offsets - before.end_offsets) * 1000 / took_ms
+
+
+class _Sample(NamedTuple):
+    at_ms: int
+    end_offsets: int
+    """The sum over the partitions."""
+
+
+def _plain_row(topic: TopicState) -> dict[str, Any]:
+    """Without what is counted."""
+    return {
+        "name": topic.name,
+        "is_internal": topic.is_internal,
+        "partitions": len(topic.partitions),
+        "replication_factor": topic.replication_factor,
+        "offline": topic.offline,
+        "under_replicated": topic.under_replicated,
+        "under_min_isr": topic.under_min_isr,
+    }
+
+
+def _running_counts(topics: Iterable[TopicState]) -> list[int]:
+    """Of the partitions up to each, and its own."""
+    return list(accumulate(len(each.partitions) for each in topics))
+
+
+def _sorted(rows: Iterable[dict[str, Any]], order: tuple[str, bool] | None) -> list[dict[str, Any]]:
+    """None: as they come. Internal topics are last."""
+    if order is None:
+        return list(rows)
+    column, is_descending = order
+    ordered = in_order(rows, lambda each: each[column], is_descending=is_descending)
+    return sorted(ordered, key=lambda each: bool(each["is_internal"]))
 
 
 def _weight(topic: TopicState) -> tuple[bool, bool]:

@@ -9,8 +9,11 @@ Exit status: 0 when the stories were told, 1 when brokers did not do what a stor
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from time import sleep  # by name: while a simulation runs, the module has another one
 from typing import TYPE_CHECKING
 
@@ -88,11 +91,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.step and not sys.stdin.isatty():
         options.error("--step waits for Enter at a terminal, and standard input is none")
     try:
-        if arguments.html is not None:
-            return _write_page(entries, arguments)
-        return _tell(entries, arguments)
+        with _garbage_left_alone():
+            if arguments.html is not None:
+                return _write_page(entries, arguments)
+            return _tell(entries, arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+@contextmanager
+def _garbage_left_alone() -> Iterator[None]:
+    """What is imported is kept; looking through it a hundred times on the way and twice at the end of the
+    process were 0.2 of 1.6 s. Each story collects its own garbage when it is over."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    atexit.register(gc.freeze)
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def catalogue() -> str:

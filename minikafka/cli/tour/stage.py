@@ -18,6 +18,7 @@ from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.tour.catalogue import Entry
 from minikafka.cli.tour.snapshot import Picture, Replica, Step, Supposition, take_picture
 from minikafka.errors import InvariantError
+from minikafka.server.runtime.process import keep_freed_memory
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.simulation import PORT, Simulation
@@ -143,11 +144,25 @@ def tell(entry: Entry, on_step: OnStep) -> None:
         if not setup.unclean:
             stage.expect_acked()
 
-    with _quiet():
-        try:
-            simulation.run(run)
-        finally:
-            gc.collect()  # simulated disks, in cycles: of one story hundreds of megabytes
+    keep_freed_memory()  # messages of a megabyte, again and again
+    with _quiet(), _garbage_at_the_end():
+        simulation.run(run)
+
+
+@contextmanager
+def _garbage_at_the_end() -> Iterator[None]:
+    """Simulated disks are in cycles, of one story hundreds of megabytes: they are collected when it is over.
+    On the way there is next to nothing to be found, and what was there before is not looked through."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -57,11 +58,13 @@ class OtlpExporter:
         """Spans that it has not, or that there was no room for."""
         self._endpoint = endpoint
         self._exporter = OTLPSpanExporter(endpoint=endpoint, headers=dict(headers), timeout=TIMEOUT_S)
+        # By the host Jaeger 2 tells spans whose clocks may differ, and may be moved, from those of one clock.
         self._resource = Resource(
             {
                 "service.name": SERVICE_NAME,
                 "service.version": __version__,
                 "service.instance.id": f"{cluster_id}/{node_id}",
+                "host.name": socket.gethostname(),
             }
         )
         self._queue: deque[Span] = deque()

@@ -13,13 +13,17 @@ append T-P              a follower                              produce T
 fetch T                 who serves a consumer                   produce T
 ======================  ======================================  ======================================
 
-Names of attributes are those of the semantic conventions for messaging where there is one.
+Names of attributes are those of OpenTelemetry's semantic conventions (messaging, errors) where there is one,
+else they begin with ``minikafka.``.
+
+A span never ends when it begins: Jaeger takes that for a broken clock, and warns of it. What is known as a
+moment, a follower's append and a consumer's fetch, lasts ``MOMENT_NS``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from minikafka.server.tracing.trace_context import span_id
 
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     from minikafka.server.tracing.tracer import Step, Trace
 
 Value = str | int | bool
+
+MOMENT_NS: Final = 1
 
 
 class Span(NamedTuple):
@@ -58,11 +64,13 @@ def of_produce(trace: Trace, node_id: int) -> list[Span]:
     if error is None and woken is not None:
         error = woken.detail.get("error")
     topic, partition = trace.topic_partition
-    attributes = _attributes(trace, node_id) | {"messaging.operation.type": "send"}
+    attributes = _attributes(trace, node_id, "produce") | {"messaging.operation.type": "send"}
+    if error is not None:
+        attributes["error.type"] = str(error)
     received = trace.steps[0].detail
     attributes |= {
         name: received[key]
-        for name, key in (("messaging.client.id", "client"), ("messaging.kafka.acks", "acks"))
+        for name, key in (("messaging.client.id", "client"), ("minikafka.acks", "acks"))
         if received.get(key) is not None
     }
     begin_ns, end_ns = trace.steps[0].at_ns, trace.steps[-1].at_ns
@@ -73,20 +81,20 @@ def of_produce(trace: Trace, node_id: int) -> list[Span]:
             trace.context.parent_span_id,
             f"produce {topic}",
             begin_ns,
-            end_ns,
+            max(end_ns, begin_ns + MOMENT_NS),
             attributes,
             is_server=True,
             events=tuple((step.name, step.at_ns, _flat(step.detail)) for step in trace.steps),
             error=error,
         )
     ]
-    for name, first, last in (
-        (f"append {topic}-{partition}", "validated", "appended"),
-        ("wait in purgatory", "parked", "woken"),
+    for operation, name, first, last in (
+        ("append", f"append {topic}-{partition}", "validated", "appended"),
+        ("wait", "wait in purgatory", "parked", "woken"),
     ):
         if first in at and last in at:
             detail = _flat(at[first].detail | at[last].detail)
-            spans.append(_below(trace, node_id, name, at[first].at_ns, at[last].at_ns, **detail))
+            spans.append(_below(trace, node_id, operation, name, at[first].at_ns, at[last].at_ns, **detail))
     return spans
 
 
@@ -94,20 +102,23 @@ def of_replication(trace: Trace, node_id: int, replica_id: int, since_ns: int, u
     """The leader's, of one follower."""
     topic, partition = trace.topic_partition
     name = f"replicate {topic}-{partition} to broker {replica_id}"
-    return _below(trace, node_id, name, since_ns, until_ns, replica=replica_id)
+    return _below(trace, node_id, "replicate", name, since_ns, until_ns, replica=replica_id)
 
 
 def of_follower_append(trace: Trace, node_id: int) -> Span:
     topic, partition = trace.topic_partition
     step = trace.steps[-1]
-    return _below(trace, node_id, f"append {topic}-{partition}", step.at_ns, step.at_ns, **step.detail)
+    name = f"append {topic}-{partition}"
+    return _below(trace, node_id, "append", name, step.at_ns, step.at_ns, **step.detail)
 
 
 def of_consumer_fetch(trace: Trace, node_id: int, client_id: str) -> Span:
     now_ns = trace.steps[-1].at_ns
     name = f"fetch {trace.topic_partition.topic}"
     ordinal = sum(step.name == "consumed" for step in trace.steps) + trace.dropped_steps
-    return _below(trace, node_id, name, now_ns, now_ns, ordinal=ordinal, client=client_id)
+    made = _below(trace, node_id, "fetch", name, now_ns, now_ns, ordinal=ordinal)
+    of_reader = {"messaging.operation.type": "receive", "messaging.client.id": client_id}
+    return made._replace(attributes={**made.attributes, **of_reader})
 
 
 def produce_span_id(trace: Trace) -> str:
@@ -115,7 +126,9 @@ def produce_span_id(trace: Trace) -> str:
     return span_id(trace.context.trace_id, *trace.topic_partition, trace.first_offset, "produce")
 
 
-def _below(trace: Trace, node_id: int, name: str, start_ns: int, end_ns: int, **detail: Any) -> Span:
+def _below(
+    trace: Trace, node_id: int, operation: str, name: str, start_ns: int, end_ns: int, **detail: Any
+) -> Span:
     trace_id = trace.context.trace_id
     return Span(
         trace_id,
@@ -125,15 +138,17 @@ def _below(trace: Trace, node_id: int, name: str, start_ns: int, end_ns: int, **
         produce_span_id(trace),
         name,
         start_ns,
-        end_ns,
-        _attributes(trace, node_id) | {f"minikafka.{key}": value for key, value in _flat(detail).items()},
+        max(end_ns, start_ns + MOMENT_NS),
+        _attributes(trace, node_id, operation)
+        | {f"minikafka.{key}": value for key, value in _flat(detail).items()},
     )
 
 
-def _attributes(trace: Trace, node_id: int) -> dict[str, Value]:
+def _attributes(trace: Trace, node_id: int, operation: str) -> dict[str, Value]:
     topic, partition = trace.topic_partition
     return {
         "messaging.system": "kafka",
+        "messaging.operation.name": operation,
         "messaging.destination.name": topic,
         "messaging.destination.partition.id": str(partition),
         "messaging.kafka.offset": trace.first_offset,

@@ -442,7 +442,10 @@ class Tracer:
             if reader.replica_id < 0:
                 group = {} if reader.share_group is None else {"share_group": reader.share_group}
                 self.note(trace, "consumed", client=reader.client_id, peer=reader.peer, **group)
-                self._export(trace, (spans.of_consumer_fetch(trace, self._node_id, reader.client_id),))
+                self._export(
+                    trace,
+                    (spans.of_consumer_fetch(trace, self._node_id, reader.client_id[:TEXT_LENGTH_MAX]),),
+                )
             elif reader.replica_id not in trace.sent_to:
                 trace.sent_to[reader.replica_id] = self.now_ns()
                 opened = self._open.setdefault(topic_partition, [])

@@ -33,11 +33,11 @@ from __future__ import annotations
 import errno
 import os
 import random
-import zlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TypeVar
 
+from minikafka.deferred import crc32c
 from minikafka.files import Volume
 from minikafka.testing.simulation.loop import ProcessKilled
 from minikafka.types import Buffer
@@ -58,7 +58,16 @@ class Survival(Enum):
 class FileNode:
     """A file: bytes, and which of them are durable. Knows no path: it may have several over time, or none."""
 
-    __slots__ = ("_dirty", "_durable", "_durable_size", "data", "is_cold", "is_mapped", "modified_ms")
+    __slots__ = (
+        "_dirty",
+        "_durable",
+        "_durable_size",
+        "data",
+        "has_views",
+        "is_cold",
+        "is_mapped",
+        "modified_ms",
+    )
 
     def __init__(self, modified_ms: int) -> None:
         self.data = bytearray()
@@ -67,6 +76,8 @@ class FileNode:
         """Whether no page is in memory: after a power loss, until a read."""
         self.is_mapped = False
         """Whether it was mapped, so that it may change without a write."""
+        self.has_views = False
+        """Whether it was mapped, be it only to read, by a process that may have the map still."""
         self._dirty: set[int] = set()
         self._durable: dict[int, bytes] = {}
         self._durable_size = 0
@@ -103,6 +114,11 @@ class FileNode:
         if len(self.data) < size:
             self.truncate(size)
         self.is_mapped = True
+        return self.view(size)
+
+    def view(self, size: int) -> memoryview:
+        """The same of a file that is large enough, and does not change by it."""
+        self.has_views = True
         return memoryview(self.data)[:size]
 
     def rot(self, position: int, bits: int) -> None:
@@ -117,7 +133,9 @@ class FileNode:
     def unmap(self) -> None:
         """The process that has a map, be it only to read, is dead: it must not see, or hinder, what happens
         from here on."""
-        self.data = bytearray(self.data)
+        if self.has_views:
+            self.data = bytearray(self.data)
+            self.has_views = False
 
     def sync(self) -> None:
         """Everything is durable."""
@@ -576,7 +594,7 @@ class SimulatedFile:
         node.modified_ms = disk.now_ms()
         checksum = 0
         for buffer in buffers:
-            checksum = zlib.crc32(buffer, checksum)
+            checksum = crc32c.crc32c(buffer, checksum)
         disk.note("wrote", (self._path, position, written, checksum))
         return written
 
@@ -599,7 +617,7 @@ class SimulatedFile:
         if self._read_only:
             if size > len(self._node.data):
                 raise ValueError("mmap length is greater than file size")
-            return memoryview(self._node.data)[:size].toreadonly()
+            return self._node.view(size).toreadonly()
         return self._node.map(size)
 
     def truncate(self, size: int) -> None:

@@ -320,7 +320,11 @@ def hosted_partitions(broker: SimulatedBroker) -> Iterator[Partition]:
 
 def read_up_to(partition: Partition, start: int, end: int) -> bytes:
     """The batches of a log whose records lie from ``start`` up to ``end``, as they are on the disk."""
-    found = bytearray()
+    return b"".join(read_pieces(partition, start, end))
+
+
+def read_pieces(partition: Partition, start: int, end: int) -> Iterator[bytes]:
+    """``read_up_to``, piece by piece: whole batches, ``READ_BYTES`` or one larger batch at a time."""
     offset = start
     while offset < end:
         data = partition.log.read(
@@ -330,14 +334,13 @@ def read_up_to(partition: Partition, start: int, end: int) -> bytes:
             isolation=FetchIsolation.LOG_END,
             cached_only=False,
         )
-        records = bytes(data.records)
+        records = data.records
         whole_bytes = 0  # a read may end in the middle of a batch
         for position, header in iterate_headers(records):
             if header.last_offset >= end:
                 break
             offset = header.last_offset + 1
             whole_bytes = position + header.size
-        found += records[:whole_bytes]
         if not whole_bytes:
             break
-    return bytes(found)
+        yield bytes(memoryview(records)[:whole_bytes])

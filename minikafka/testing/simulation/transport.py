@@ -286,7 +286,7 @@ class SimulatedTransport(asyncio.Transport):
         self._is_reading = True
         self._is_paused = False
         self._high_bytes, self._low_bytes = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
-        self._buffer: deque[bytes] = deque()
+        self._buffer: deque[memoryview] = deque()
         self._buffer_bytes = 0
         self._in_flight_bytes = 0
         self._received: deque[Message] = deque()
@@ -377,11 +377,14 @@ class SimulatedTransport(asyncio.Transport):
         if not self._buffer and self._in_flight_bytes < WINDOW_BYTES:
             room = WINDOW_BYTES - self._in_flight_bytes
             self._transmit(data[:room])
-            data = data[room:]
-        if data:
-            self._buffer.append(data)
-            self._buffer_bytes += len(data)
-            self._check_high_water()
+            if len(data) <= room:
+                return
+            left = memoryview(data)[room:]
+        else:
+            left = memoryview(data)
+        self._buffer.append(left)
+        self._buffer_bytes += len(left)
+        self._check_high_water()
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
         self.write(b"".join(list_of_data))
@@ -497,7 +500,7 @@ class SimulatedTransport(asyncio.Transport):
                 self._buffer.appendleft(data[room:])
                 data = data[:room]
             self._buffer_bytes -= len(data)
-            self._transmit(data)
+            self._transmit(bytes(data))
         if not self._buffer:
             if self._is_closing:
                 self._finish()

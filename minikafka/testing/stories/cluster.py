@@ -45,16 +45,26 @@ class Cluster(ClusterView):
         """From here on ``rule`` is asked every millisecond in which the story waits; it raises."""
         self._rules.append(rule)
 
-    async def until(self, condition: Callable[[], bool], what: str, *, within_ms: int = PATIENCE_MS) -> None:
-        """Look every millisecond. Raises TimeoutError."""
-        for _ in range(within_ms):
+    async def until(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        *,
+        within_ms: int = PATIENCE_MS,
+        every_ms: int = 1,
+    ) -> None:
+        """Look every millisecond, or every ``every_ms`` of what takes long. Raises TimeoutError."""
+        for _ in range(0, within_ms, every_ms):
             if condition():
                 return
-            await self.pause(1)
+            await self.pause(every_ms)
         raise TimeoutError(f"not within {within_ms} ms: {what}")
 
     async def pause(self, wait_ms: int) -> None:
         """Let the cluster go on for a while."""
+        if not self._rules:
+            await asyncio.sleep(wait_ms / 1000)
+            return
         for _ in range(wait_ms):
             await asyncio.sleep(0.001)
             for rule in self._rules:

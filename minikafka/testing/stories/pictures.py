@@ -17,7 +17,7 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import iterate_records
 from minikafka.server.replica.partition import Partition
-from minikafka.testing.simulation.invariants import hosted_partitions, read_up_to
+from minikafka.testing.simulation.invariants import hosted_partitions, read_pieces, read_up_to
 from minikafka.testing.simulation.simulation import LOG_DIRECTORY, SimulatedBroker, Simulation
 from minikafka.types import PartitionState, TopicPartition
 
@@ -133,9 +133,13 @@ class ClusterView:
 
     def expect_acked(self) -> None:
         """The leader has everything that was acknowledged with acks=all where it was acknowledged (I1)."""
-        batches = self.batches(self.state.leader)
+        if not self.acked:
+            return
+        log = self.log(self.state.leader)
+        start = max(log.log_start_offset, min(self.acked))
         found = {
             record.offset: record.value
+            for batches in read_pieces(self.partition(self.state.leader), start, log.log_end_offset)
             for position, header in iterate_headers(batches)
             for record in iterate_records(memoryview(batches)[position : position + header.size])
         }

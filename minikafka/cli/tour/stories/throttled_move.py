@@ -24,6 +24,7 @@ LOOK_S = 10
 TWO_QUOTA_WINDOWS_S = 22
 """Twice ``replication.quota.window.num`` (11) windows of a second."""
 PATIENCE_MS = 300_000
+LOOK_AT_END_EVERY_MS = 20
 SOON_MS = 20
 PLAN = json.dumps({"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [TARGET]}]})
 
@@ -52,7 +53,12 @@ async def tell(stage: Stage) -> None:
     stage.check(not refused, "the reassignment was accepted")
     await _copies(stage)
     await _is_raised(stage)
-    await stage.until(lambda: stage.hosted(SOURCE) is None, "broker 1 has no replica", within_ms=PATIENCE_MS)
+    await stage.until(
+        lambda: stage.hosted(SOURCE) is None,
+        "broker 1 has no replica",
+        within_ms=PATIENCE_MS,
+        every_ms=LOOK_AT_END_EVERY_MS,
+    )
     took_ms = (stage.simulation.loop.time() - began_s) * 1000
     stage.check(stage.partition(TARGET).log.size_bytes > size_bytes, "everything was moved")
     stage.show(

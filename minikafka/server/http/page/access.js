@@ -5,17 +5,14 @@ views.access = {
   make: () => ({
     title: "ACLs, users and quotas",
     nodes: [
-      ...table("acls", "ACLs", [
-        "Principal",
-        "Permission",
-        "Operation",
-        "Resource",
-        "Name",
-        "Pattern",
-        "Host",
-      ]),
-      ...table("users", "Users with passwords (SCRAM)", ["User", "Mechanisms", "Why?"]),
-      ...table("quotas", "Quotas", ["Entity", "Quota", ["Bound"]]),
+      ...table(
+        "acls",
+        "ACLs",
+        ["Principal", "Permission", "Operation", "Resource", "Name", "Pattern", "Host"],
+        { sorted: true },
+      ),
+      ...table("users", "Users with passwords (SCRAM)", ["User", "Mechanisms", "Why?"], { sorted: true }),
+      ...table("quotas", "Quotas", ["Entity", "Quota", ["Bound"]], { sorted: true }),
     ],
     ask: () => askCluster("access"),
     draw(told) {
@@ -38,7 +35,7 @@ views.access = {
         list(each.mechanisms),
         why([`user ${each.name}`, { subject: "client", user: each.name }]),
       ]);
-      rows("quotas", (each) => [each.entity, each.quota, boundText(each)]);
+      rows("quotas", (each) => [each.entity, each.quota, by(each.value, boundText(each))]);
     },
     periodMs: () => CLUSTER_PERIOD_MS,
   }),

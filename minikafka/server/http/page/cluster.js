@@ -53,6 +53,8 @@ function onDisk() {
   return bytes(known.length ? known.reduce((sum, each) => sum + each.log_bytes, 0) : null);
 }
 
+const rateCell = (id, name, shown) => by(rateNow(id, name), perSecond(rateNow(id, name), shown));
+
 function brokerRow(each) {
   const page = reached(each.page);
   if (page) page.hash = hashOf("broker");
@@ -61,12 +63,14 @@ function brokerRow(each) {
     { value: broker(each.node_id) + (each.is_controller ? " (controller)" : ""), href: page && page.href },
     bad((each.is_alive ? "alive" : "offline") + silent, !each.is_alive || Boolean(each.why_not)),
     why([`broker ${each.node_id}`, { subject: "broker", broker: each.node_id }]),
-    each.started_at_ms ? duration(cluster.at_ms - each.started_at_ms) : null,
+    each.started_at_ms
+      ? by(cluster.at_ms - each.started_at_ms, duration(cluster.at_ms - each.started_at_ms))
+      : null,
     { spark: linePairs(each.node_id, "in_bytes"), label: `Bytes in of broker ${each.node_id}` },
-    perSecond(rateNow(each.node_id, "in_bytes"), bytes),
-    perSecond(rateNow(each.node_id, "out_bytes"), bytes),
-    perSecond(rateNow(each.node_id, "requests"), decimal),
-    each.log_bytes === null ? null : bytes(each.log_bytes),
+    rateCell(each.node_id, "in_bytes", bytes),
+    rateCell(each.node_id, "out_bytes", bytes),
+    rateCell(each.node_id, "requests", decimal),
+    by(each.log_bytes, each.log_bytes === null ? null : bytes(each.log_bytes)),
     each.leaders,
     each.replicas,
     each.connections,
@@ -110,23 +114,28 @@ views[""] = {
       title: "Cluster",
       nodes: [
         cards,
-        ...table("cluster-brokers", "Brokers", [
-          "Broker",
-          "State",
-          "Why?",
-          "Up for",
-          "Bytes in",
-          ["In"],
-          ["Out"],
-          ["Requests"],
-          ["On disk"],
-          ["Leaders"],
-          ["Replicas"],
-          ["Connections"],
-          "Address",
-          "Rack",
-          "Version",
-        ]),
+        ...table(
+          "cluster-brokers",
+          "Brokers",
+          [
+            "Broker",
+            "State",
+            "Why?",
+            "Up for",
+            "Bytes in",
+            ["In"],
+            ["Out"],
+            ["Requests"],
+            ["On disk"],
+            ["Leaders"],
+            ["Replicas"],
+            ["Connections"],
+            "Address",
+            "Rack",
+            "Version",
+          ],
+          { sorted: true },
+        ),
         ...table("troubled", "Topics in trouble", [
           "Topic",
           ["Partitions"],

@@ -1,10 +1,19 @@
 // All groups of the cluster, of each kind.
 
+/** What the server calls the columns. */
+const GROUP_SORTS = ["group_id", "type", "protocol", "state", "coordinator", "members", "lag"];
+
 views.groups = {
   name: "Groups",
   make(place) {
     if (place.parts.length) return makeGroup(place);
-    const [filter, fields] = filterField("group-filter", "Groups with this in their names", place);
+    const [filter, fields, sorted] = filterField(
+      "group-filter",
+      "Groups with this in their names",
+      place,
+      { id: "all-groups", names: GROUP_SORTS },
+    );
+    const sort = () => sortOf("all-groups", GROUP_SORTS);
     return {
       title: "Groups",
       nodes: [
@@ -13,11 +22,11 @@ views.groups = {
           "all-groups",
           "Groups",
           ["Group", "Type", "Protocol", "State", "Coordinator", ["Members"], ["Lag"], "Why?"],
-          { level: null },
+          { level: null, sorted },
         ),
       ],
       periodMs: () => LIST_PERIOD_MS,
-      ask: () => askCluster("groups", { filter: filter.value, limit: LIST_MAX }),
+      ask: () => askCluster("groups", { filter: filter.value, limit: LIST_MAX, sort: sort() }),
       draw(told) {
         fill(
           "all-groups",

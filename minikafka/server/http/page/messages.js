@@ -4,6 +4,7 @@ const MESSAGES_SHOWN_MAX = 500;
 const READ_TIMEOUT_MS = 30000;
 const TAIL_PERIOD_MS = 1000;
 const IDLE_PERIOD_MS = 10000;
+const SAVE_TIMEOUT_MS = 60000;
 const CELL_LENGTH_MAX = 300;
 const FORMATS = [
   ["auto", "as it seems"],
@@ -81,6 +82,39 @@ function indented(told) {
     if (token === "}" || token === "]") return ((depth -= 1), line()) + token;
     return token;
   });
+}
+
+/** A message as a line of JSON: its key and value as they are shown, as texts, so that no number is rounded. */
+function jsonLine(topic, { partition, offset, timestamp_ms, timestamp_type, key, value, headers, size }) {
+  return JSON.stringify({
+    topic,
+    partition,
+    offset,
+    timestamp_ms,
+    timestamp_type,
+    key: key && key.text,
+    key_format: key && key.format,
+    value: value && value.text,
+    value_format: value && value.format,
+    headers: headers.map(([name, told]) => [name, told && told.text]),
+    size,
+    is_cut: isCut({ key, value, headers }),
+  });
+}
+
+const isCut = ({ key, value, headers }) =>
+  [key, value, ...headers.map(([, told]) => told)].some((told) => told !== null && told.is_cut);
+
+/** Have the browser save these messages, a line of JSON for each. Returns what is to be said of it. */
+function download(topic, messages) {
+  const lines = messages.map((each) => `${jsonLine(topic, each)}\n`);
+  const url = URL.createObjectURL(new Blob(lines, { type: "application/jsonl" }));
+  const name = `${topic}.jsonl`;
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), SAVE_TIMEOUT_MS);
+  const cut = messages.filter(isCut).length;
+  const lacks = cut ? ` Of ${count(cut)} only the beginning: is_cut is true.` : "";
+  return `${counted(messages.length, "message")} saved as ${name}.${lacks}`;
 }
 
 function messageRow(topic, each) {
@@ -223,13 +257,19 @@ function makeMessages(topic, place) {
     },
     { id: "more", hidden: true },
   );
+  const save = button("Download", () => put(said, download(topic, reading.shown)), {
+    id: "download",
+    title: `What is shown, at most ${MESSAGES_SHOWN_MAX} messages, as lines of JSON`,
+    hidden: true,
+  });
   const form = messagesForm(controls, read);
-  form.firstElementChild.append(make("button", { id: "read" }, "Read"), onward, tail);
+  form.firstElementChild.append(make("button", { id: "read" }, "Read"), onward, tail, save);
   let areOffered = false;
 
   function begin(query) {
     Object.assign(reading, { query, next: null, isWanted: true, shown: [] });
     if (get("messages")) fill("messages", []);
+    save.hidden = true;
     put(said, "Reading…");
     lookNow();
   }
@@ -340,6 +380,7 @@ function makeMessages(topic, place) {
         : [...reading.shown, ...told.messages];
       reading.shown = isNewestFirst ? shown.slice(0, MESSAGES_SHOWN_MAX) : shown.slice(-MESSAGES_SHOWN_MAX);
       onward.hidden = reading.isTail || told.is_end || !told.next;
+      save.hidden = !reading.shown.length;
       fill(
         "messages",
         reading.shown.map((each) => messageRow(topic, each)),

@@ -23,12 +23,15 @@ function reassignmentRow(each, mayChange) {
     list(each.replicas),
     list(each.adding),
     list(each.removing),
-    share === null
-      ? NOT_KNOWN
-      : { value: `${Math.floor(share * 100)} %`, progress: share, label: `Progress of ${name}` },
-    each.bytes_left === null ? null : bytes(each.bytes_left),
-    perSecond(each.bytes_per_s, bytes),
-    each.seconds_left === null ? NOT_KNOWN : duration(each.seconds_left * 1000),
+    by(
+      share,
+      share === null
+        ? NOT_KNOWN
+        : { value: `${Math.floor(share * 100)} %`, progress: share, label: `Progress of ${name}` },
+    ),
+    by(each.bytes_left, each.bytes_left === null ? null : bytes(each.bytes_left)),
+    by(each.bytes_per_s, perSecond(each.bytes_per_s, bytes)),
+    by(each.seconds_left, each.seconds_left === null ? NOT_KNOWN : duration(each.seconds_left * 1000)),
     why([
       `the reassignment of ${name}`,
       { subject: "reassignment", topic: each.topic, partition: each.partition },
@@ -60,7 +63,7 @@ views.reassignments = {
             "Why?",
             "Cancel",
           ],
-          { level: null },
+          { level: null, sorted: true },
         ),
         refused,
       ],

@@ -2,19 +2,85 @@
 
 const bad = (value, isBad = true) => ({ value, isBad });
 
-/** A table in a region that scrolls, with its note. Columns: texts, which are of numbers when in [brackets]. */
-function table(id, label, columns, { level = "h3" } = {}) {
-  const heads = columns.map((each) =>
-    make("th", { scope: "col", className: Array.isArray(each) ? "number" : "" }, String(each)),
-  );
+/** A cell that is sorted by something else than what it shows; null is last either way. */
+const by = (sort, shown) =>
+  shown !== null && typeof shown === "object" ? { ...shown, sort } : { value: shown, sort };
+
+/** Columns of buttons and drawings, which have no order. */
+const UNSORTED = /^(Why\?|Cancel|Bytes in)$/;
+
+/** How tables are sorted now: {column, isDescending} by their ids. None: as the server has them. */
+const orders = new Map();
+const toldRows = new WeakMap(); // of bodies that the page sorts: as the server has them
+
+/**
+ * A table in a region that scrolls, with its note. Columns: texts, which are of numbers when in [brackets].
+ * Sorted: undefined, its rows stay as they come; true, the page sorts them; else a function that has the server
+ * sort them, and is called when another order is chosen.
+ */
+function table(id, label, columns, { level = "h3", sorted } = {}) {
+  const heads = columns.map((each, index) => {
+    const isNumber = Array.isArray(each);
+    const isPlain = !sorted || UNSORTED.test(String(each));
+    const press = () => {
+      turnOrder(id, index, isNumber);
+      if (sorted === true) fill(id, toldRows.get(get(id)) ?? []);
+      else sorted();
+    };
+    return make(
+      "th",
+      { scope: "col", className: isNumber ? "number" : "" },
+      isPlain
+        ? String(each)
+        : button(String(each), press, { title: `Sort by ${String(each).toLowerCase()}` }),
+    );
+  });
+  drawOrder(id, heads);
   const heading = level ? make(level, { id: `h-${id}` }, label) : null;
   const region = make(
     "div",
     { className: "scroll", role: "region", ariaLabel: label, tabIndex: 0 },
     make("table", { ariaLabel: label }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", { id })),
   );
+  if (sorted === true) toldRows.set(region.querySelector("tbody"), []);
   const note = make("p", { id: `${id}-note`, className: "note" });
   return [heading, region, note].filter((each) => each !== null);
+}
+
+/** Numbers begin with the largest, texts with the first; then the other way around, then as it was. */
+function turnOrder(id, column, isNumber) {
+  const now = orders.get(id);
+  if (now?.column !== column) orders.set(id, { column, isDescending: isNumber });
+  else if (now.isDescending === isNumber) orders.set(id, { column, isDescending: !isNumber });
+  else orders.delete(id);
+  drawOrder(id, [...get(id).parentElement.tHead.rows[0].cells]);
+}
+
+function drawOrder(id, heads) {
+  const order = orders.get(id);
+  heads.forEach((head, index) => {
+    const direction = order?.isDescending ? "descending" : "ascending";
+    head.ariaSort = order?.column === index ? direction : null;
+  });
+}
+
+/** Rows as their table is sorted. What is equal stays as it was. */
+function inOrder(id, rows) {
+  const order = orders.get(id);
+  if (!order) return rows;
+  const valueOf = (row) => {
+    const told = row[order.column];
+    const value =
+      told !== null && typeof told === "object" ? (told.sort ?? ("sort" in told ? null : told.value)) : told;
+    return value === undefined || value === "" ? null : value;
+  };
+  const compare = (a, b) =>
+    typeof a === "number" && typeof b === "number"
+      ? a - b
+      : String(a).localeCompare(String(b), "en", { numeric: true });
+  const known = rows.filter((row) => valueOf(row) !== null);
+  known.sort((a, b) => compare(valueOf(a), valueOf(b)) * (order.isDescending ? -1 : 1));
+  return [...known, ...rows.filter((row) => valueOf(row) === null)];
 }
 
 function link(cell, text, href) {
@@ -60,6 +126,10 @@ function fillCell(cell, told) {
 function fill(id, rows) {
   const body = get(id);
   const columns = body.parentElement.tHead.rows[0].cells;
+  if (toldRows.has(body)) {
+    toldRows.set(body, rows);
+    rows = inOrder(id, rows);
+  }
   if (!rows.length) rows = [["none"]];
   while (body.rows.length > rows.length) body.lastChild.remove();
   rows.forEach((cells, index) => {

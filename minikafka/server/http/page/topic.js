@@ -50,7 +50,7 @@ function makePartitions(name) {
   const cards = make("dl");
   const id = make("p", { className: "note" });
   return {
-    nodes: [cards, ...table("topic-partitions", "Partitions", PARTITION_COLUMNS), id],
+    nodes: [cards, ...table("topic-partitions", "Partitions", PARTITION_COLUMNS, { sorted: true }), id],
     ask: () => askCluster("topic", { name }),
     draw(told) {
       const sum = (value) =>
@@ -74,8 +74,8 @@ function makePartitions(name) {
           bad(list(each.isr), each.isr.length < each.replicas.length),
           each.log_start_offset,
           each.high_watermark,
-          recordsOf(each) === null ? null : count(recordsOf(each)),
-          each.bytes === null ? null : bytes(each.bytes),
+          by(recordsOf(each), recordsOf(each) === null ? null : count(recordsOf(each))),
+          by(each.bytes, each.bytes === null ? null : bytes(each.bytes)),
           whyPartition(name, each.partition),
         ]),
       );
@@ -126,7 +126,9 @@ function makeConfigs(name) {
         field("With this in their names", filter),
         field("only what is not a default", isSet, { className: "field check" }),
       ),
-      ...table("topic-configs", "Configurations", ["Configuration", "Value", "Source", "Synonyms"]),
+      ...table("topic-configs", "Configurations", ["Configuration", "Value", "Source", "Synonyms"], {
+        sorted: true,
+      }),
     ],
     ask: () => askCluster("topic", { name }),
     draw(told) {
@@ -159,7 +161,7 @@ function explainConfig(config) {
 
 function makeGroupsOfTopic(name) {
   return {
-    nodes: table("topic-groups", "Groups with committed offsets in it", ["Group", "Why?"]),
+    nodes: table("topic-groups", "Groups with committed offsets in it", ["Group", "Why?"], { sorted: true }),
     ask: () => askCluster("topic", { name }),
     draw(told) {
       fill(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from minikafka.cli.console.command import main, parse_users, permissions_of
+from minikafka.cli.console.command import main, parse_users, permissions_of, take_tls
 from minikafka.cli.shared.commands import CommandError
 
 SECURITY = object()
@@ -45,6 +46,7 @@ def test_users_are_lines_of_a_file() -> None:
     ("arguments", "why"),
     [
         (["--admin"], "give --users"),
+        (["--http-tls", "/nowhere/tls.properties"], "cannot read /nowhere/tls.properties"),
         (["--registry-user", "file"], "give --registry"),
         (["--registry", "file:///etc/passwd"], "must be a URL"),
         (["--http-port", "70000"], "from 0 to 65535"),
@@ -60,3 +62,17 @@ def test_bad_usage_is_told(arguments: list[str], why: str, capsys: pytest.Captur
 def test_a_cluster_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-b", "127.0.0.1:1", "--http-port", "0"]) == 1
     assert "127.0.0.1:1: cannot connect" in capsys.readouterr().err
+
+
+def test_a_page_with_tls_needs_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    for text, why in (
+        ("ssl.client.auth=required\n", "no key store"),
+        ("ssl.keystore.location=x.pem\nhttp.port=1\n", "http.port is none of the properties of TLS"),
+        ("ssl.keystore.location=x.pem\nssl.keystore.type=JCEKS\n", "JCEKS"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=why):
+            take_tls(str(file))
+    file.write_text("ssl.keystore.location=x.pem\nssl.keystore.type=PEM\nssl.client.auth=required\n")
+    assert take_tls(str(file)).client_auth == "required"

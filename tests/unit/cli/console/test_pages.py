@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.console.exchange import Query, Refusal, Shared, SharedByQuery, refusal_response
+from minikafka.cli.console.exchange import Query, Refusal, Shared, SharedByQuery, in_order, refusal_response
 from minikafka.cli.console.groups import parse_target
 from minikafka.cli.console.messages import format_positions, parse_positions
 from minikafka.cli.console.pages import check_change, permissions_of
@@ -272,3 +272,24 @@ async def test_answers_are_shared_by_those_who_ask_the_same_and_bounded() -> Non
     before = len(asked)
     await shared.get(Query({"filter": "a"}))
     assert len(asked) == before + 1
+
+
+def test_a_list_is_sorted_by_one_of_its_columns() -> None:
+    columns = ("name", "bytes")
+    assert Query({}).order(columns) is None
+    assert Query({"sort": "bytes"}).order(columns) == ("bytes", False)
+    assert Query({"sort": "-bytes"}).order(columns) == ("bytes", True)
+    for wrong in ("size", "--bytes", "-", "__class__"):
+        with pytest.raises(Refusal, match="sort: must be one of bytes, name") as refused:
+            Query({"sort": wrong}).order(columns)
+        assert refused.value.status == 400
+
+
+def test_what_is_not_known_is_last_either_way_and_what_is_equal_stays() -> None:
+    rows = [("a", None), ("b", 1), ("c", 2), ("d", 1)]
+
+    def number(row: tuple[str, int | None]) -> int | None:
+        return row[1]
+
+    assert [name for name, _ in in_order(rows, number, is_descending=False)] == ["b", "d", "c", "a"]
+    assert [name for name, _ in in_order(rows, number, is_descending=True)] == ["c", "b", "d", "a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import subprocess
 import sys
@@ -153,3 +154,15 @@ def test_brokers_that_do_otherwise_than_the_story_says_are_a_failure(
     telling(monkeypatch, tell)
     assert command.main(["acks-all"]) == 1
     assert "minikafka tour: acks-all: the story says that" in capsys.readouterr().err
+
+
+def test_garbage_is_looked_for_again_when_the_story_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    meanwhile: list[bool] = []
+
+    def tell(entry: Entry, on_step: stage.OnStep) -> None:
+        meanwhile.append(gc.isenabled())
+        raise InvariantError("even so")
+
+    telling(monkeypatch, tell)
+    assert command.main(["acks-all"]) == 1
+    assert meanwhile == [False] and gc.isenabled()

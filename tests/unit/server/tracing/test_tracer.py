@@ -105,6 +105,25 @@ def test_a_produce_to_the_leader_is_followed_from_its_arrival_to_a_consumer(at: 
     assert len({each.span_id for each in sink}) == 5
     assert (append.end_ns - append.start_ns, wait.end_ns - wait.start_ns) == (2_000_000, 3_000_000)
     assert [name for name, *_ in produce.events] == steps(trace)[:-1]
+    assert [each.attributes["messaging.operation.name"] for each in sink] == [
+        "replicate", "produce", "append", "wait", "fetch",
+    ]  # fmt: skip
+    assert produce.attributes["minikafka.acks"] == -1 and "error.type" not in produce.attributes
+    assert fetch.attributes["messaging.client.id"] == CONSUMER.client_id
+    assert fetch.attributes["messaging.operation.type"] == "receive"
+    assert all(each.start_ns < each.end_ns for each in sink), "Jaeger warns of a span without a duration"
+
+
+def test_a_produce_that_was_refused_has_the_type_of_its_error(at: Following) -> None:
+    at.tracer.exporter = sink = Sink()
+    at.tracer.start("s", ALL)
+    trace = arrive(at)
+    assert trace is not None
+    at.tracer.refused(trace, KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large"))
+    at.tracer.finished(trace)
+    (produce,) = sink
+    assert (produce.error, produce.attributes["error.type"]) == ("MESSAGE_TOO_LARGE", "MESSAGE_TOO_LARGE")
+    assert produce.end_ns > produce.start_ns
 
 
 def test_leader_and_follower_make_spans_of_one_trace_without_a_word_between_them() -> None:
@@ -122,6 +141,7 @@ def test_leader_and_follower_make_spans_of_one_trace_without_a_word_between_them
     (produce,) = spans[0]
     _, appended = spans[1]
     assert (appended.trace_id, appended.parent_span_id) == (produce.trace_id, produce.span_id)
+    assert appended.end_ns - appended.start_ns == 1
     session = follower.tracer.session("s")
     assert session is not None and [each.first_offset for each in session.traces] == [4, 5]
 

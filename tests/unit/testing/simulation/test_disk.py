@@ -186,6 +186,14 @@ class TestKill:
         assert again.read_bytes("/data/f") == b"written"
         again.open("/data/f").truncate(3)
 
+    def test_nor_does_it_see_or_hinder_what_happens_to_a_file_that_it_only_reads(self) -> None:
+        disk, mount = disk_and_mount()
+        create(mount, "/data/f", b"written")
+        view = mount.open("/data/f", read_only=True).map(7)
+        disk.process_killed()
+        disk.mount().open("/data/f").write([b"changed, and longer"], 0)
+        assert bytes(view) == b"written"
+
 
 class TestPowerLoss:
     @pytest.mark.parametrize("seed", SEEDS)
