@@ -19,8 +19,9 @@ Names of attributes are those of the semantic conventions for messaging where th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.server.tracing.trace_context import span_id
 
 if TYPE_CHECKING:
