@@ -5,18 +5,24 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import pytest
 
+import minikafka
 from minikafka.named_tuple import NamedTuple
 
 T = TypeVar("T")
+
+PACKAGE = Path(minikafka.__file__).parent
+BESIDE_THE_BROKER = ("cli", "loadgen", "spark", "testing")
 
 
 class Ours(NamedTuple):
@@ -176,3 +182,14 @@ def test_fields_that_are_no_texts_do_too() -> None:
     )
     program = f"{source}assert repr(Batch(1)) == 'Batch(a=1, b=2)'\n"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_whatever_a_broker_loads_declares_them_so() -> None:
+    """One of ``typing`` costs 0.2 ms of every start."""
+    others = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in (*BESIDE_THE_BROKER, "named_tuple.py")
+        and re.search(r"^from typing import .*\bNamedTuple\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert others == set()
