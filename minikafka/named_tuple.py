@@ -34,7 +34,7 @@ class _Methods(tuple[Any, ...]):
         return made
 
     def _replace(self, /, **changes: Any) -> Self:
-        replaced = self._make(map(changes.pop, self._fields, self))
+        replaced = tuple.__new__(type(self), map(changes.pop, self._fields, self))
         if changes:
             raise ValueError(f"Got unexpected field names: {list(changes)!r}")
         return replaced
