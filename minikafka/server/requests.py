@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,7 @@ from minikafka.metrics.request_metrics import (
     RequestTiming,
     SlowRequests,
 )
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.network.responses import BothObservers, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey

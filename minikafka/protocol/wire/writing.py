@@ -15,10 +15,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from minikafka.errors import InvariantError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema
 from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 

@@ -18,13 +18,14 @@ All this is so, too, of a release that is imitated (``api.versions``), with its 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import (
