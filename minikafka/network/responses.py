@@ -178,6 +178,7 @@ class UnfinishedRequest:
         "_steps",
         "answer_may_be_large",
         "has_ended",
+        "longest_step_ns",
         "on_end",
         "spent_ns",
         "waits_for",
@@ -192,8 +193,9 @@ class UnfinishedRequest:
         self.waits_for: Any = None
         """A future; the next step can be taken when it is done."""
         self.on_end: Callable[[], None] = _nothing
+        self.longest_step_ns = 0
         self.spent_ns = 0
-        """How long its steps have taken, for the code that takes them."""
+        """How long its other steps have taken; kept by the code that takes them."""
 
     def step(self) -> bool:
         """Take the next one. Returns whether another can be taken now."""

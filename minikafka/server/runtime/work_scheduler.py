@@ -11,6 +11,8 @@ Hundreds may ask for much at the same moment. Others are served meanwhile:
   own. It and that of the others (a Produce, a commit) take turns.
 - In a line, those that have had little come first: in rounds that double in length. What took ``LONG_MS`` is
   long: of those one is worked off after the other, as Kafka's threads do, and short and long ones take turns.
+- The longest step of a piece of work does not count. In it the process was interrupted, or it imported what
+  the first request of an API needs (50 ms for a Produce), which is no sign of more to come.
 
 Time slices of the event loop: long work in the loop's own state lets others in between.
 
@@ -62,9 +64,7 @@ LONG_MS = 5
 """Work that has had so much stands in the line of the long ones."""
 
 BUSY_SLICE_NS = 250_000
-"""The first slice where other work waits in line: a request of one topic is answered in less. And what one
-step counts for at most: in a longer one the process was interrupted, or imported what the first request of an
-API needs (50 ms for a Produce). That is no sign of more to come."""
+"""The first slice where other work waits in line: a request of one topic is answered in less."""
 
 IDLE_TURN_NS = 100_000
 """In a turn of the loop that was shorter there was nothing else to do."""
@@ -130,16 +130,17 @@ class WorkScheduler:
         ``answer_may_be_large``: far larger than the request; it has its own line."""
         if self._first_slices_ns >= SLICE_MS * 1_000_000:
             unfinished = UnfinishedRequest(steps, answer_may_be_large=answer_may_be_large)
+            unfinished.spent_ns = BUSY_SLICE_NS  # behind those that have begun and need little more
             self._queue(unfinished)
             return unfinished
         began_ns = now_ns = self._now_ns()
         deadline_ns = began_ns + (BUSY_SLICE_NS if self._is_scheduled else FIRST_SLICE_MS * 1_000_000)
-        counted_ns, waits_for = 0, None
+        longest_ns, waits_for = 0, None
         try:
             while waits_for is None and now_ns < deadline_ns:
                 waits_for = next(steps)
                 step_began_ns, now_ns = now_ns, self._now_ns()
-                counted_ns += min(now_ns - step_began_ns, BUSY_SLICE_NS)
+                longest_ns = max(longest_ns, now_ns - step_began_ns)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -150,7 +151,8 @@ class WorkScheduler:
                     asyncio.get_running_loop().call_soon(self._end_turn)
                 self._first_slices_ns += spent_ns
         unfinished = UnfinishedRequest(steps, answer_may_be_large=answer_may_be_large)
-        unfinished.waits_for, unfinished.spent_ns = waits_for, counted_ns
+        unfinished.waits_for, unfinished.longest_step_ns = waits_for, longest_ns
+        unfinished.spent_ns = spent_ns - longest_ns
         self._queue(unfinished)
         return unfinished
 
@@ -259,7 +261,10 @@ class WorkScheduler:
         while can_go_on and now_ns < deadline_ns:
             can_go_on = unfinished.step()
             step_began_ns, now_ns = now_ns, self._now_ns()
-            unfinished.spent_ns += min(now_ns - step_began_ns, BUSY_SLICE_NS)
+            lesser_ns, unfinished.longest_step_ns = sorted(
+                (now_ns - step_began_ns, unfinished.longest_step_ns)
+            )
+            unfinished.spent_ns += lesser_ns
         return now_ns
 
     def _queue(self, unfinished: UnfinishedRequest) -> None:

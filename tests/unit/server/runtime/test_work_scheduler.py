@@ -120,10 +120,10 @@ async def test_first_slices_have_no_more_of_a_turn_than_a_slice(world: World) ->
     assert len(world.done) <= most
     await asyncio.sleep(0)
     while not all(isinstance(piece, UnfinishedRequest) and piece.has_ended for piece in pieces):
-        before = len(world.done)
+        before_ms = world.clock.monotonic_ms()
         assert world.scheduler.run(world.work("short", 0)) == "short is done", "it need not wait behind them"
         await asyncio.sleep(0)
-        assert len(world.done) - before <= 2 * most
+        assert world.clock.monotonic_ms() - before_ms <= 2 * most
     assert len(world.done) == 500
 
 
@@ -157,9 +157,8 @@ async def test_who_asks_for_little_does_not_wait_behind_hundreds_who_ask_for_muc
     ask(world, ASKERS)
     produce = world.scheduler.run(world.work("produce", 3))
     assert await world.ms_until(produce) <= SOON_MS
-    ask(world, 10)
     metadata = world.scheduler.run(world.work("metadata", 1), answer_may_be_large=True)
-    assert await world.ms_until(metadata) <= (ASKERS + 20) / STEPS_A_MS * 3
+    assert await world.ms_until(metadata) <= ASKERS, "here it is one of them, and they get a millisecond each"
 
 
 async def test_the_first_request_of_an_api_does_not_count_as_long(world: World) -> None:
