@@ -171,7 +171,7 @@ class Dispatcher:
             steps = _while_there_is_room(connection, header, steps)
         if handler_time is not None:
             steps = handler_time.measure_steps(steps)
-        return self._services.scheduler.run(steps)
+        return self._services.scheduler.run(steps, answer_may_be_large=route.answer_may_be_large)
 
     def _serve(self, route: _Route, context: RequestContext, frame: Buffer) -> Steps[Result]:
         """In steps: decode, count, remember what the next one may be like, have it handled, encode."""
