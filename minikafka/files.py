@@ -25,9 +25,10 @@ import mmap
 import os
 import stat
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from minikafka.deferred import deferred, shutil
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:

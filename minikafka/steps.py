@@ -24,6 +24,10 @@ ELEMENTS_A_STEP = 64
 """Array elements decoded or encoded between two yields: at 0.3 to 2 µs each about 0.1 ms, and a yield is lost
 among them."""
 
+BYTES_A_STEP = 4096
+"""Encoded between two yields where elements have arrays of their own: 64 topics with 30 properties each took
+17 ms. As many bytes take about 0.2 ms."""
+
 
 def finish(steps: Steps[T]) -> T:
     """All steps at once; they leave nothing to a thread."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, NewType
+from typing import NewType
 
 import msgspec
+
+from minikafka.named_tuple import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 """Anything with bytes that can be sent or written without a copy."""

@@ -6,7 +6,7 @@ name. ``minikafka.spark.analyze.analysis`` says what the figures are.
 
 Exit status: 0 done; 1 it cannot be done, in one line; 2 bad usage.
 
-What ``minikafka analyze`` says on the terminal at the end: a table of topics, and what is wrong.
+What ``minikafka analyze`` says on the terminal at the end: what was found, and a table of topics.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from minikafka.cli.shared.commands import CommandError, ended_by_signals, format_bytes, write_text
+from minikafka.cli.shared.commands import CommandError, ended_by_signals, write_text
 from minikafka.config.broker import broker_config
 from minikafka.config.loader import load
 from minikafka.errors import MinikafkaError
 from minikafka.files import make_private_directory
 from minikafka.metrics.series import BATCHES, BYTES, DAMAGED_BATCHES, PARTITIONS, RECORDS
-from minikafka.spark.analyze.analysis import Analysis, Partition, Topic
+from minikafka.spark.analyze.analysis import Analysis, Topic
+from minikafka.spark.analyze.findings import where
 from minikafka.spark.runtime.job import FAILURE, INTERRUPTED, OK, Job, add_job_options, run_job
 from minikafka.spark.runtime.session import check_pyspark
+from minikafka.units import format_bytes
 
 if TYPE_CHECKING:
     from minikafka.spark.analyze.job import Prepared
@@ -43,10 +45,20 @@ WIDTH = 160
 TOPICS_MAX = 30
 """Rows, the largest topics; the report has all."""
 
+FINDINGS_MAX = 30
+"""The gravest; the report has all, and what to do."""
+
+STYLES = {"error": "red", "warning": "yellow", "notice": "default"}
+
 
 def print_summary(analysis: Analysis, written: Sequence[str], console: Console | None = None) -> None:
-    """A table, the findings, and where the rest is."""
+    """The findings, a table, and where the rest is."""
     out = console or (Console() if sys.stdout.isatty() else Console(width=WIDTH))
+    for each in analysis.findings[:FINDINGS_MAX]:
+        line = f"{each.severity}: {where(each)}: {each.seen}"
+        out.print(f"[{STYLES[each.severity]}]{escape(line)}[/]", soft_wrap=True)
+    if len(analysis.findings) > FINDINGS_MAX:
+        out.print(f"and {len(analysis.findings) - FINDINGS_MAX:,} more findings, in the report")
     table = Table()
     for column in ("topic", "partitions", "records", "bytes", "batches", "fill", "ratio", "keys", "top keys",
                    "tombstones", "compaction saves"):  # fmt: skip
@@ -57,49 +69,11 @@ def print_summary(analysis: Analysis, written: Sequence[str], console: Console |
     out.print(table)
     if len(largest) > TOPICS_MAX:
         out.print(f"and {len(largest) - TOPICS_MAX} smaller topics")
-    for line in findings(analysis):
-        out.print(f"[red]{escape(line)}[/red]", soft_wrap=True)
     if analysis.replicas is not None and not any(each.differences for each in analysis.replicas):
         batches = sum(each.batches for each in analysis.replicas)
         out.print(f"replicas: {batches:,} batches of {len(analysis.replicas):,} partitions are the same")
     for path in written:
         out.print(f"written: {escape(path)}", soft_wrap=True)
-
-
-def findings(analysis: Analysis) -> Iterator[str]:
-    """What an operator should look at, a line each."""
-    for topic in analysis.topics:
-        for each in topic.partitions:
-            name = f"{each.topic}-{each.partition}"
-            if each.damage:
-                yield f"{name}: damaged: {_damage(each)}"
-            if each.duplicates.batches:
-                yield f"{name}: {_counted(each.duplicates.batches, 'repeated batch', 'repeated batches')}"
-            if each.transactions.open:
-                yield f"{name}: {_counted(each.transactions.open, 'open transaction', 'open transactions')}"
-    for compared in analysis.replicas or []:
-        if compared.first is not None:
-            yield (
-                f"{compared.topic}-{compared.partition}: {compared.differences:,} batches differ, the first "
-                f"at offset {compared.first.offset:,}: {compared.first.what}"
-            )
-            for batch in compared.first.batches:
-                if batch.stored_crc is not None and batch.actual_crc is not None:
-                    yield (
-                        f"  broker {batch.broker}: {batch.file} position {batch.position}: CRC "
-                        f"{batch.stored_crc:08x}, of the bytes {batch.actual_crc:08x}"
-                    )
-
-
-def _counted(number: int, one: str, several: str) -> str:
-    return f"{number:,} {one if number == 1 else several}"
-
-
-def _damage(partition: Partition) -> str:
-    first, others = partition.damage[0], len(partition.damage) - 1 + partition.damage_left_out
-    file = f"{first.log_dir}/{partition.topic}-{partition.partition}/{first.segment}"
-    place = f"{file} at {first.position}: " if first.segment else ""
-    return f"{place}{first.what}" + (f" (and {others:,} more)" if others else "")
 
 
 def _mean_fill(topic: Topic) -> float:

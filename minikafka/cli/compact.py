@@ -40,7 +40,6 @@ from minikafka.cli.shared.commands import (
     ended_by_signals,
     error_of,
     explain,
-    format_bytes,
     parse_timeout,
     take_connection,
 )
@@ -58,6 +57,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.spark.runtime.job import FAILURE, INTERRUPTED, OK, Job, JobError, add_job_options, run_job
 from minikafka.spark.runtime.session import check_pyspark
 from minikafka.types import TopicPartition
+from minikafka.units import format_bytes
 
 if TYPE_CHECKING:
     from minikafka.network.client_security import ClientSecurity

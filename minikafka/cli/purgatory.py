@@ -24,13 +24,13 @@ from minikafka.cli.shared.commands import (
     add_connection_options,
     as_json,
     explain,
-    format_duration,
     parse_broker_list,
     run,
     take_connection,
 )
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.units import format_duration
 
 PROG = "minikafka purgatory"
 

@@ -28,7 +28,6 @@ from minikafka.cli.shared.commands import (
     add_connection_options,
     as_json,
     error_of,
-    format_duration,
     parse_bytes,
     run,
     take_connection,
@@ -46,6 +45,7 @@ from minikafka.config.client_quotas import (
 from minikafka.errors import KafkaError
 from minikafka.metrics.registry import Throttle, number_text
 from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.units import format_duration
 
 PROG = "minikafka quotas"
 ACTIONS = ("describe", "alter", "why")

@@ -1446,9 +1446,8 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
             ConfigError: something is said about TLS, and there is no key store.
         """
         values: dict[str, Any] = {}
-        struct = BrokerConfig
-        for field, default in zip(struct.__struct_fields__, struct.__struct_defaults__, strict=True):
-            if field.startswith(_HTTP_TLS_PREFIX) and (value := getattr(self, field)) != default:
+        for field, default in _HTTP_TLS_DEFAULTS.items():
+            if (value := getattr(self, field)) != default:
                 values[field.removeprefix("http_")] = value
         if values.keys() & {"ssl_keystore_location", "ssl_keystore_key"}:
             return SecurityConfig(**values)
@@ -1557,6 +1556,13 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
             left_out=self.controller_listener_names,
             distinct_ports=distinct_ports,
         )
+
+
+_HTTP_TLS_DEFAULTS: dict[str, Any] = {
+    field: default
+    for field, default in zip(BrokerConfig.__struct_fields__, BrokerConfig.__struct_defaults__, strict=True)
+    if field.startswith(_HTTP_TLS_PREFIX)
+}
 
 
 def is_registry_url(text: str) -> bool:

@@ -34,10 +34,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
-from typing import NamedTuple
 
 from minikafka.config.definition import INT_MAX, LONG_MAX
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Mapping
 from enum import Enum, IntEnum
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import msgspec
 
@@ -157,11 +157,9 @@ def prop(
 
 def config_keys(struct: type[msgspec.Struct]) -> dict[str, ConfigKey]:
     """The properties that ``struct`` declares, by name, sorted. Fields without ``prop`` are left out."""
-    hints = get_type_hints(struct, include_extras=True)
     keys = {}
     for field in msgspec.structs.fields(struct):
-        annotation = hints[field.name]
-        meta = _meta(annotation)
+        meta = _meta(field.type)
         if meta is None or not meta.extra:
             continue
         info: _PropertyInfo = meta.extra["info"]
@@ -177,8 +175,8 @@ def config_keys(struct: type[msgspec.Struct]) -> dict[str, ConfigKey]:
             synonyms=info.synonyms,
             ge=meta.ge,
             le=meta.le,
-            choices=_literals(annotation),
-            annotation=annotation,
+            choices=_literals(field.type),
+            annotation=field.type,
         )
     return dict(sorted(keys.items()))
 

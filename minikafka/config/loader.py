@@ -35,7 +35,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -52,6 +52,7 @@ from minikafka.config.properties import parse_properties
 from minikafka.config.security import LISTENER_PREFIX, listener_property
 from minikafka.errors import ConfigError
 from minikafka.files import Files, OsFiles, read_linked
+from minikafka.named_tuple import NamedTuple
 
 CONFIG_PROVIDERS = "config.providers"
 

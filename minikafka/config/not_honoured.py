@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from minikafka.config.definition import HIDDEN, ConfigKey, ConfigType, Importance, UpdateMode, parse_value
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 
 
 class KafkaProperty(msgspec.Struct, frozen=True):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from minikafka.config.definition import ConfigKey, ConfigType, format_value
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import BrokerId
 
 LIST_BYTES_MAX = 0x7FFF

@@ -8,7 +8,7 @@ listener may have its own value for most: ``listener.name.NAME.property``, and f
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -21,6 +21,7 @@ from minikafka.config.definition import (
     UpdateMode,
     prop,
 )
+from minikafka.named_tuple import NamedTuple
 
 BOOLEAN, STRING, INT, LONG, LIST, CLASS, PASSWORD, DOUBLE = (
     ConfigType.BOOLEAN,

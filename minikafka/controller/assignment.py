@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, count, zip_longest
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import BrokerId
 
 

@@ -33,12 +33,13 @@ on a store that cannot be reached is tried until it can, or the session ends.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from minikafka.controller.events import Event
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import LeaderAndIsrPartition, LiveBroker, StopReplicaPartition
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment, TopicPartition
 

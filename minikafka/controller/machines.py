@@ -6,7 +6,6 @@ Kafka: the fields of ``KafkaController``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from minikafka.controller.context import ControllerContext
 from minikafka.controller.effects import Step
@@ -14,6 +13,7 @@ from minikafka.controller.partition_state_machine import PartitionStateMachine
 from minikafka.controller.replica_state_machine import ReplicaStateMachine
 from minikafka.controller.request_batch import update_metadata
 from minikafka.controller.topic_deletion import TopicDeletionManager
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import BrokerId, TopicPartition
 
 

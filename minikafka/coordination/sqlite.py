@@ -62,7 +62,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 from minikafka.clock import Clock
 from minikafka.coordination.sql_thread import SqlThread
@@ -98,6 +98,7 @@ from minikafka.coordination.store import (
     validate_op,
     validate_path,
 )
+from minikafka.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

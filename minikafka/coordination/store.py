@@ -42,11 +42,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
 from minikafka.errors import MinikafkaError, StartError
+from minikafka.named_tuple import NamedTuple
 
 ANY_VERSION = -1
 """ZooKeeper's and Kafka's ``MatchAnyVersion``: the write does not care."""

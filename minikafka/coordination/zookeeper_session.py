@@ -38,7 +38,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, assert_never
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -78,6 +78,7 @@ from minikafka.coordination.store import (
     validate_path,
 )
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import ssl

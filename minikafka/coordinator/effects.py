@@ -17,9 +17,10 @@ A coordinator's own ``effects`` says which it has besides these, and what its op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.records import EndTransactionMarker
 from minikafka.types import NO_OFFSET
 

@@ -24,12 +24,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from minikafka.files import File, Files
 from minikafka.flight_recorder.ring import Line
+from minikafka.named_tuple import NamedTuple
 
 FORMAT: Final = "minikafka-events"
 VERSION: Final = 1

@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Iterable
 from functools import cache
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from minikafka.clock import Clock
 from minikafka.flight_recorder.events import Event, RecordedEvent
+from minikafka.named_tuple import NamedTuple
 
 BY_CLIENTS_MAX: Final = 20
 """Events a second of one kind that clients cause: at 300 bytes each a ring of 4 MiB holds over ten minutes

@@ -32,7 +32,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from minikafka.errors import InvariantError
 from minikafka.files import Files
@@ -43,6 +42,7 @@ from minikafka.log.files.checkpoint import (
     encode_leader_epochs,
     read_leader_epochs,
 )
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 
 

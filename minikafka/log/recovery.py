@@ -28,7 +28,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from struct import Struct
-from typing import NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
@@ -52,6 +51,7 @@ from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import BatchPlace, CorruptSegment, LogSegment
 from minikafka.log.segment.txn_index import CorruptTransactionIndex
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 from minikafka.types import NO_EPOCH, Buffer
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
+
+from minikafka.named_tuple import NamedTuple
 
 ENTRIES_MAX: Final = 500
 TEXT_MAX: Final = 256

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import InvariantError
 from minikafka.metrics.stats import Measurable, Stat
+from minikafka.named_tuple import NamedTuple
 
 INT_MAX = 2**31 - 1
 """A throttle time is an INT32 on the wire."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.metrics.request_metrics import Histogram, KafkaTimer
+from minikafka.named_tuple import NamedTuple
 
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 """Those of Kafka's histograms: ``50thPercentile`` … ``999thPercentile``."""

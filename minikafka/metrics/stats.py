@@ -75,7 +75,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+from minikafka.named_tuple import NamedTuple
 
 
 class Measurable(Protocol):

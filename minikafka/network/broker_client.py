@@ -24,10 +24,11 @@ import logging
 import ssl  # which asyncio has loaded
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from minikafka import __version__
 from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocolError
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange

@@ -49,9 +49,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 from minikafka.errors import PeerProtocolError
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address, split_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.network.limits import MemoryBudget

@@ -61,7 +61,8 @@ given back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+from minikafka.named_tuple import NamedTuple
 
 NO_LIMIT = 2**31 - 1
 """Kafka's default everywhere: Int.MaxValue."""

@@ -168,21 +168,34 @@ class UnfinishedRequest:
     """A request that is handled in steps, and will have been handled later. Its connection handles no other
     request meanwhile. It is handled to its end even if the connection closes, as Kafka's are.
 
-    ``on_end`` is called once, when ``result`` is there; never after ``cancel``.
+    ``answer_may_be_large``: far larger than the request. ``on_end`` is called once, when ``result`` is there;
+    never after ``cancel``.
     """
 
-    __slots__ = ("_error", "_result", "_steps", "has_ended", "on_end", "spent_ns", "waits_for")
+    __slots__ = (
+        "_error",
+        "_result",
+        "_steps",
+        "answer_may_be_large",
+        "has_ended",
+        "longest_step_ns",
+        "on_end",
+        "spent_ns",
+        "waits_for",
+    )
 
-    def __init__(self, steps: Steps[Any]) -> None:
+    def __init__(self, steps: Steps[Any], *, answer_may_be_large: bool = False) -> None:
         self._steps = steps
+        self.answer_may_be_large = answer_may_be_large
         self._result: Any = None
         self._error: Exception | None = None
         self.has_ended = False
         self.waits_for: Any = None
         """A future; the next step can be taken when it is done."""
         self.on_end: Callable[[], None] = _nothing
+        self.longest_step_ns = 0
         self.spent_ns = 0
-        """How long its steps have taken, for the code that takes them."""
+        """How long its other steps have taken; kept by the code that takes them."""
 
     def step(self) -> bool:
         """Take the next one. Returns whether another can be taken now."""

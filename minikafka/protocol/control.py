@@ -21,12 +21,13 @@ controller.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import (
     NO_EPOCH,
     NO_LEADER,

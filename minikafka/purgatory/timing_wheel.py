@@ -38,10 +38,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.errors import InvariantError
+from minikafka.named_tuple import NamedTuple
 
 TICK_MS = 1
 """Kafka's SystemTimer default."""

@@ -85,11 +85,12 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import Buffer
 
 INVALID_SESSION_ID = 0

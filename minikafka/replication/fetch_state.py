@@ -55,10 +55,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 from heapq import heappop, heappush
-from typing import NamedTuple
 from uuid import UUID
 
 from minikafka.errors import InvariantError
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 
 

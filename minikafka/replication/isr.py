@@ -40,10 +40,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from minikafka.errors import InvariantError
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 
 

@@ -55,9 +55,10 @@ Kafka: ``ReplicaSelector`` with ``RackAwareReplicaSelector`` and ``LeaderSelecto
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 from minikafka.replication.isr import IsrState
 from minikafka.types import NO_OFFSET, BrokerId, Offset
 

@@ -24,9 +24,10 @@ from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 
 E = TypeVar("E", bound=IntEnum)
 

@@ -22,8 +22,9 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import (
     WILDCARD,
     WILDCARD_PRINCIPAL,

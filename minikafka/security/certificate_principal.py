@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from minikafka.deferred import re2
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import ANONYMOUS, USER, KafkaPrincipal
 
 RULES_PROPERTY = "ssl.principal.mapping.rules"

@@ -9,7 +9,9 @@ beside itself; ``librdkafka.conf`` can only name where it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from minikafka.named_tuple import NamedTuple
 
 MECHANISM = "SCRAM-SHA-512"
 LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

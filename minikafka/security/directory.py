@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from cryptography import x509
@@ -52,6 +52,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.certificate_names import broker_hosts, check_name
 from minikafka.security.client_files import (
     AUTHORITY_FILE,

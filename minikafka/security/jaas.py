@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 
 _SECURITY = "org.apache.kafka.common.security"
 PLAIN_LOGIN_MODULE: Final = f"{_SECURITY}.plain.PlainLoginModule"

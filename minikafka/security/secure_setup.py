@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
 
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config, broker_config_key
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.loader import Setting
 from minikafka.config.security import LISTENER_PREFIX, listener_property, shown
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import USER
 from minikafka.security.client_files import KEY_STORE_FILE, MECHANISM, Login, jaas_config, properties_text
 from minikafka.security.directory import ADDRESS_FILE, SecurityDirectory

@@ -10,10 +10,11 @@ Blocks: files are read and keys decrypted. Needs ``cryptography``, which is impo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from minikafka.errors import ConfigError
 from minikafka.files import Files, OsFiles
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.tls_settings import StoreSettings
 
 if TYPE_CHECKING:

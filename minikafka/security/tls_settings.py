@@ -10,11 +10,12 @@ may be a PKCS #12 file, as with Java, but no real JKS: only Java reads those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from minikafka.config.definition import ConfigKey, config_keys, parse_value
 from minikafka.config.security import AS_THEY_ARE, PropertyNames, SecurityConfig
 from minikafka.errors import ConfigError
+from minikafka.named_tuple import NamedTuple
 
 VERSIONS = ("TLSv1.2", "TLSv1.3")
 """Those there are, the oldest first."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,7 @@ from minikafka.metrics.request_metrics import (
     RequestTiming,
     SlowRequests,
 )
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.network.responses import BothObservers, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
@@ -101,27 +102,35 @@ def fields_without_errors(api_key: int) -> frozenset[str]:
     return frozenset(without_errors - with_errors)
 
 
+_WITH_PARTS: Final = (list, tuple, Mapping, msgspec.Struct)
+
+
 def error_codes(body: object, skipped: Set[str] = frozenset()) -> Iterator[int | None]:
-    """Every error code but NONE in a response, however deep, and None after each step of the search. Fields
-    in ``skipped`` have none."""
-    if isinstance(body, Mapping):
-        for name, value in body.items():
+    """Every error code but NONE in a response, however deep and in no order, and None after each step of the
+    search. Fields in ``skipped`` have none."""
+    unseen: list[Any] = [body]
+    seen = 0
+    while unseen:
+        value = unseen.pop()
+        if isinstance(value, msgspec.Struct):
+            value = {name: getattr(value, name) for name in value.__struct_fields__}
+        elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+            value = value._asdict()
+        elif isinstance(value, list | tuple):
+            if value and isinstance(value[0], _WITH_PARTS):  # the elements of an array are of one kind
+                unseen += value
+            continue
+        elif not isinstance(value, Mapping):  # null, among entities
+            continue
+        for name, part in value.items():
             if name == "error_code":
-                if value:
-                    yield int(value)
-            elif isinstance(value, list | tuple | Mapping | msgspec.Struct) and name not in skipped:
-                yield from error_codes(value, skipped)
-    elif isinstance(body, msgspec.Struct):
-        yield from error_codes({name: getattr(body, name) for name in body.__struct_fields__}, skipped)
-    elif isinstance(body, tuple) and hasattr(body, "_asdict"):
-        yield from error_codes(body._asdict(), skipped)
-    elif isinstance(body, list | tuple):
-        for count, value in enumerate(body, start=1):
-            if not isinstance(value, list | tuple | Mapping | msgspec.Struct):
-                return  # the elements of an array are of one kind
-            yield from error_codes(value, skipped)
-            if count % ELEMENTS_A_STEP == 0:
-                yield None
+                if part:
+                    yield int(part)
+            elif isinstance(part, _WITH_PARTS) and name not in skipped:
+                unseen.append(part)
+        seen += 1
+        if seen % ELEMENTS_A_STEP == 0:
+            yield None
 
 
 def encode_answer(metrics: RequestChannelMetrics, context: RequestContext, body: AnyBody) -> Steps[bytes]:

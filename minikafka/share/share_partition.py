@@ -45,10 +45,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.coordinator.share.messages import StateBatch
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.named_tuple import NamedTuple
 
 
 class RecordState(IntEnum):

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.coordinator.share.messages import TopicIdPartition
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1

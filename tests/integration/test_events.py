@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from minikafka.cli.events import main
+from minikafka.metrics.request_metrics import TIMED_ONE_IN
 from minikafka.testing import Cluster
 
 TOPIC = "orders"
@@ -107,3 +108,23 @@ async def test_a_leader_that_was_killed_tells_what_it_did_before_and_a_group_why
         assert again == left
         started = await events.until(others, "started", broker=coordinator, was_clean=False)
         assert started["sequence"] > left["sequence"]
+
+
+async def test_an_ordinary_request_leaves_no_event(capsys: pytest.CaptureFixture[str]) -> None:
+    """One for each would push what was decided out of the ring, and cost every request something."""
+    events, requests = Events(capsys), 6 * TIMED_ONE_IN
+    config = PROPERTIES | {"event.recorder.slow.request.ms": 3_600_000}
+    async with Cluster(brokers=1, config=config) as cluster:
+        bootstrap = cluster.bootstrap_servers
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await admin.start()
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks=1) as producer:
+            await producer.send_and_wait(TOPIC, b"makes the topic")
+            before = await events.of(bootstrap)
+            for _ in range(requests):
+                await producer.send_and_wait(TOPIC, b"ordinary")  # on the fast path
+                await admin.list_topics()  # beside it
+            after = await events.of(bootstrap)
+        await admin.close()
+    assert before
+    assert len(after) - len(before) < requests / TIMED_ONE_IN

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from grafana.generator.dashboards import DASHBOARDS
-from grafana.generator.rules import ALERTS
+from grafana.generator.rules import ALERTS, GROUP_LAG_MIN
 from tests.integration.conftest import StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.cluster import ProcessCluster
@@ -42,6 +42,8 @@ BOARDS_OF_BROKERS = {board.name for board in DASHBOARDS} - {"spark", "security"}
 SECURITY_ALERTS = {"MinikafkaFailedLogins", "MinikafkaDenials"}
 
 ORDERS, ORDERS_PARTITIONS = "orders", 6
+ORDERS_A_SECOND = 60
+"""Ten for each partition, with a scrape a second: each series has moved at every scrape."""
 MOVED, MOVED_BYTES = "moved", 20_000_000
 GREEDY = "greedy"
 ALONE = "alone"
@@ -185,7 +187,10 @@ class NearlyFullDisk:
 
 
 def fall_behind(cluster: ProcessCluster) -> None:
-    """A group that has read nothing of ORDERS, and never will."""
+    """A group that has read nothing of ORDERS, and never will. It is as far behind as the alert asks for, and
+    the load goes on."""
+    values = (Record(None, b"%d" % number) for number in range(GROUP_LAG_MIN))
+    confluent.write(cluster.bootstrap, ORDERS, values)
     consumer = confluent.make_consumer(cluster.bootstrap, group_id="asleep", enable_auto_commit=False)
     partitions = [TopicPartition(ORDERS, number, 0) for number in range(ORDERS_PARTITIONS)]
     consumer.commit(offsets=partitions, asynchronous=False)
@@ -269,7 +274,9 @@ def at_work(cluster: ProcessCluster, plan: Path) -> Iterator[None]:
     values = (Record(None, bytes(size)) for _ in range(MOVED_BYTES // size))
     confluent.write(cluster.bootstrap, MOVED, values)
     move(cluster, plan, 2, throttle="200KB")
-    load = SpreadLoad(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS)
+    load = SpreadLoad(
+        cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS, records_a_second=ORDERS_A_SECOND
+    )
     with load, reading(cluster), paying(cluster):
         yield
 
@@ -328,7 +335,9 @@ def test_dashboards_for_kafka_exporter_work(
         )
 
     confluent.make_topic(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS, replicas=3)
-    load = SpreadLoad(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS)
+    load = SpreadLoad(
+        cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS, records_a_second=ORDERS_A_SECOND
+    )
     with load, reading(cluster):
         try:
             confluent.wait_until(

@@ -24,6 +24,8 @@ from tests.integration.support.spread_load import SpreadLoad
 pytestmark = pytest.mark.minikafka_only
 
 TOPIC, PARTITIONS = "records", 8
+RECORDS_A_SECOND = 25
+"""In each partition: whatever befalls a member, some are on their way to it."""
 CLASSIC = ("confluent", "aiokafka", "kafka-python", "kcat")
 MOVING = (
     KafkaError.NOT_COORDINATOR,
@@ -66,11 +68,17 @@ def make_cluster(start_cluster: StartCluster) -> ProcessCluster:
     return cluster
 
 
+def steady_load(cluster: ProcessCluster) -> SpreadLoad:
+    return SpreadLoad(
+        cluster.bootstrap, TOPIC, partitions=PARTITIONS, records_a_second=PARTITIONS * RECORDS_A_SECOND
+    )
+
+
 def reads_on(member: MemberProcess) -> None:
     """Wait until it gets records that it did not have."""
-    before = len(member.values())
+    before = member.written_bytes()
     confluent.wait_until(
-        lambda: len(member.values()) > before,
+        lambda: member.written_bytes() > before,
         f"{member} reads; it says {member.errors()[-500:]}",
         deadline_s=REBALANCED_S,
     )
@@ -153,7 +161,7 @@ def until_all_is_read(
 def test_members_of_all_clients_come_and_go(start_cluster: StartCluster, start_member: StartMember) -> None:
     cluster = make_cluster(start_cluster)
     groups: dict[str, list[MemberProcess]] = {"classic": [], "next": []}
-    with SpreadLoad(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as load:
+    with steady_load(cluster) as load:
         for client in CLASSIC:
             groups["classic"].append(start_member(client, cluster.bootstrap, "classic"))
         for _ in range(3):
@@ -215,7 +223,7 @@ def test_a_group_changes_its_protocol_while_it_reads(
             members[-3].leave()
             reads_on(members[-1])
 
-    with SpreadLoad(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as load:
+    with steady_load(cluster) as load:
         kinds = []
         for client in (
             "confluent",

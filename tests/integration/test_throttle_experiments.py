@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from minikafka.cli.shared.commands import format_bytes
+from minikafka.units import format_bytes
 from tests.conftest import Report
 from tests.integration.conftest import StartCluster, assert_no_traceback
 from tests.integration.support import confluent

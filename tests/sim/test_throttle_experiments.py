@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from minikafka.cli.shared.commands import format_bytes
 from minikafka.testing.simulation import SimulatedClient, Simulation
 from minikafka.testing.simulation.client import make_batch
+from minikafka.units import format_bytes
 from tests.conftest import Report
 from tests.sim.throttled_moves import (
     LARGE_VALUE_BYTES,

@@ -28,6 +28,9 @@ import pyarrow.parquet
 from minikafka.cli.analyze import print_summary
 from minikafka.cli.main import main
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT
+from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.protocol.internal.group_record_codec import encode_record
+from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType, compress, decompress
 from minikafka.protocol.records.records import (
@@ -39,6 +42,7 @@ from minikafka.protocol.records.records import (
 )
 from minikafka.spark.analyze import report
 from minikafka.spark.analyze.analysis import Analysis, Partition, Topic, encode
+from minikafka.spark.analyze.findings import where
 from minikafka.spark.analyze.inputs import NamedDirectory
 from minikafka.spark.analyze.job import Request, analyze, prepare
 from minikafka.spark.analyze.report import write_tables
@@ -292,6 +296,21 @@ def test_what_is_wrong_with_a_log_is_found(analysis: Analysis, directory: Path) 
     assert topic_of(analysis, "shapes").partitions[0].damage == []
 
 
+def test_who_wrote_a_topic_is_known_by_the_ids_of_producers(analysis: Analysis, tmp_path: Path) -> None:
+    topic = topic_of(analysis, "built")
+    found = {
+        each.producer_id: (each.records, each.batches, each.is_transactional) for each in topic.producers
+    }
+    assert found == {None: (16, 3, False), 7: (6, 2, False), 9: (6, 2, True), 11: (2, 1, True)}
+    assert [each.codecs for each in topic.producers if each.producer_id == 9] == [["none", "zstd"]]
+    assert topic.producers_left_out == 0
+    write_tables(analysis, str(tmp_path))
+    rows = pyarrow.parquet.read_table(tmp_path / "producers.parquet").to_pylist()
+    assert {row["producer_id"]: row["records"] for row in rows if row["topic"] == "built"} == {
+        each: figures[0] for each, figures in found.items()
+    }
+
+
 def test_settings_say_where_they_come_from(analysis: Analysis) -> None:
     built = topic_of(analysis, "built").partitions[0].retention
     assert not built.applies and built.due_segments == 0
@@ -358,6 +377,43 @@ def test_batches_above_the_producers_batch_size_are_full(
     assert fill.fill == (1 + len(small) / model.BATCH_SIZE) / 2
     print_summary(analysis, [])
     assert f"│ {fill.fill:.0%} │" in re.sub(" +", " ", capsys.readouterr().out)
+
+
+def test_a_group_that_retention_overtakes_is_found_in_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    """Its newest commit counts, and not one of a transaction that was aborted."""
+    log = LogDir(tmp_path / "log")
+    log.segment("orders", [made(10, 5, time_ms=NOW_MS)], base_offset=10)
+    log.segment("orders", [made(15, 5, time_ms=NOW_MS + DAY_MS)], base_offset=15)
+    commits = [commit("packing", 2), commit("packing", 12), commit("reading", 3), commit("done", 20)]
+    records = [Record(at, NOW_MS, *each) for at, each in enumerate(commits)]
+    aborted = [Record(4, NOW_MS, *commit("packing", 20))]
+    log.segment(
+        "__consumer_offsets",
+        [
+            build_batch(records, base_offset=0),
+            build_batch(aborted, base_offset=4, producer_id=9, producer_epoch=0, transactional=True),
+            made(5, 1, commits=False, producer_id=9, transactional=True),
+        ],
+    )
+    log.aborted("__consumer_offsets", 0, [AbortedTransaction(9, 4, 5, 5)])
+    overrides = {"orders": {"retention.ms": str(DAY_MS)}}
+    prepared = prepare(Request((NamedDirectory(str(log.path)),), topic_overrides=overrides))
+    analysis = analyze(spark, prepared, now_ms=NOW_MS + DAY_MS, phase=lambda _: nullcontext())
+    assert [(each.group_id, each.offset) for each in analysis.committed] == [
+        ("done", 20),
+        ("packing", 12),
+        ("reading", 3),
+    ]
+    found = [(each.severity, each.code, where(each)) for each in analysis.findings]
+    assert found == [
+        ("error", "records-lost", "orders-0"),
+        ("warning", "records-at-risk", "orders-0"),
+    ]
+
+
+def commit(group: str, offset: int) -> tuple[bytes, bytes | None]:
+    value = OffsetCommitValue(offset=offset, leader_epoch=-1, metadata="", commit_timestamp_ms=NOW_MS)
+    return encode_record(GroupRecord(OffsetCommitKey(group, "orders", 0), value))
 
 
 def test_a_log_that_grows_meanwhile_is_analysed_up_to_where_it_was(

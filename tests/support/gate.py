@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 from types import TracebackType
 
+from tests.support.ports import free_port
+
 
 class Gate:
     """``async with Gate(port) as gate``: clients connect to ``gate.address`` and reach 127.0.0.1:``port``."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
-        self._port = 0
+        self._port = free_port()
         self._server: asyncio.Server | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -28,7 +30,6 @@ class Gate:
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
 
     async def shut(self) -> None:
         """Cut all connections and refuse new ones."""

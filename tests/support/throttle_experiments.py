@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from minikafka.cli.reassign.execute import CopyEstimate
-from minikafka.cli.shared.commands import format_bytes, format_duration
+from minikafka.units import format_bytes, format_duration
 
 TOPIC = "moved"
 RATE = 300 * 1024

@@ -38,7 +38,6 @@ from minikafka.cli.shared.commands import (
     add_command_config_option,
     as_json,
     ended_by_signals,
-    format_rate,
     read_text,
     write_text,
 )
@@ -46,6 +45,7 @@ from minikafka.errors import ConfigError, MinikafkaError
 from minikafka.loadgen import comparison, recipes, runner
 from minikafka.loadgen.comparison import SUITES, Entry, lines, spread
 from minikafka.loadgen.report import Point, Result, page
+from minikafka.units import format_rate
 
 if TYPE_CHECKING:
     from minikafka.loadgen.workload import Workload

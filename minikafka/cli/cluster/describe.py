@@ -42,8 +42,6 @@ from minikafka.cli.shared.commands import (
     ProfileParser,
     add_connection_options,
     as_json,
-    format_bytes,
-    format_duration,
     run,
     take_connection,
 )
@@ -51,6 +49,7 @@ from minikafka.errors import KafkaError
 from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, ReplicaAssignment, TopicPartition
+from minikafka.units import format_bytes, format_duration
 
 MIN_ISR = "min.insync.replicas"
 UNKNOWN = -1

@@ -49,18 +49,10 @@ from minikafka.cli.reassign.verify import (
     topics_of,
 )
 from minikafka.cli.shared.admin_client import RETRY_BACKOFF_S, AdminClient, LogDir, PartitionNow
-from minikafka.cli.shared.commands import (
-    OK,
-    CommandError,
-    explain,
-    format_bytes,
-    format_duration,
-    format_rate,
-    read_text,
-    typed_connection,
-)
+from minikafka.cli.shared.commands import OK, CommandError, explain, read_text, typed_connection
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
+from minikafka.units import format_bytes, format_duration, format_rate
 
 
 class CopyEstimate(NamedTuple):

@@ -42,20 +42,13 @@ from minikafka.cli.shared.admin_client import (
     broker_resource,
     topic_resource,
 )
-from minikafka.cli.shared.commands import (
-    FAILURE,
-    OK,
-    CommandError,
-    explain,
-    format_bytes,
-    format_duration,
-    format_rate,
-)
+from minikafka.cli.shared.commands import FAILURE, OK, CommandError, explain
 from minikafka.config.definition import ConfigSource
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import ReplicaAssignment, TopicPartition
+from minikafka.units import format_bytes, format_duration, format_rate
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -26,13 +26,13 @@ from minikafka.cli.shared.commands import (
     OK,
     ProfileParser,
     add_connection_options,
-    format_bytes,
     parse_addresses,
     parse_bytes,
     run,
     take_connection,
 )
 from minikafka.network.addresses import format_address
+from minikafka.units import format_bytes
 
 PROG: Final = "minikafka record"
 CLIENT_ID: Final = "minikafka-record"

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
-from minikafka.cli.shared.commands import format_bytes
 from minikafka.cli.tour.catalogue import Entry
 from minikafka.cli.tour.pace import seconds_to_read
 from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Step, Supposition
@@ -27,6 +26,7 @@ from minikafka.cli.tour.text import (
     describe_replica,
     describe_waiting,
 )
+from minikafka.units import format_bytes
 
 BAR = 1_000
 """The width of a bar, in its own units."""

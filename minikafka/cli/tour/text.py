@@ -15,8 +15,8 @@ from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from minikafka.cli.shared.commands import format_bytes
 from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Step, Waiting
+from minikafka.units import format_bytes
 
 BAR_WIDTH = 26
 EPOCH_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "red")

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import msgspec
 from rich.console import Console
 
-from minikafka.cli.shared.commands import format_duration
+from minikafka.units import format_duration
 
 _MILLISECONDS = re.compile(r" ms\b")
 """In the name of what is a duration."""

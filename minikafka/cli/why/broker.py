@@ -14,7 +14,6 @@ import msgspec
 
 from minikafka.cli.cluster.describe import BrokerState, broker_states
 from minikafka.cli.quotas import SeenThrottle
-from minikafka.cli.shared.commands import format_bytes, format_duration
 from minikafka.cli.why import produce
 from minikafka.cli.why.answer import Answer, Page, Reason, answer, counted
 from minikafka.cli.why.cluster import Cluster
@@ -23,6 +22,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import NO_LEADER
+from minikafka.units import format_bytes, format_duration
 
 SLOW_START_MS: Final = 5_000
 LATE_MS: Final = 20.0

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from minikafka.cli.quotas import SeenThrottle
-from minikafka.cli.shared.commands import format_duration
 from minikafka.cli.why import produce
 from minikafka.cli.why.answer import Answer, Page, Reason, answer
 from minikafka.cli.why.cluster import Cluster
 from minikafka.config.client_quotas import QuotaType
+from minikafka.units import format_duration
 
 ROWS_MAX = 20
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from minikafka.cli.shared.commands import format_duration
 from minikafka.cli.transactions import ProducerState, TransactionDescription
 from minikafka.cli.why import partition as partitions
 from minikafka.cli.why.answer import Answer, Page, Reason, answer
@@ -20,6 +19,7 @@ from minikafka.cli.why.cluster import Cluster
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, TopicPartition
+from minikafka.units import format_duration
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 

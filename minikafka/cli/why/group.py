@@ -14,11 +14,11 @@ import msgspec
 
 from minikafka.cli.groups import LATEST, GroupDescription, GroupMember, ListedOffset
 from minikafka.cli.shared.admin_client import COORDINATOR_MOVES
-from minikafka.cli.shared.commands import format_duration
 from minikafka.cli.why.answer import Answer, Page, Reason, answer, counted
 from minikafka.cli.why.cluster import Cluster
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import TopicPartition
+from minikafka.units import format_duration
 
 OFTEN = 3
 """So many rebalances within ``OFTEN_MS`` are no accident."""

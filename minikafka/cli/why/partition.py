@@ -15,12 +15,12 @@ import msgspec
 from minikafka.cli.cluster.describe import ReplicaState
 from minikafka.cli.groups import ListedOffset
 from minikafka.cli.shared.admin_client import PartitionNow, broker_resource
-from minikafka.cli.shared.commands import format_bytes, format_duration, format_rate
 from minikafka.cli.why.answer import Answer, Page, Reason, answer
 from minikafka.cli.why.cluster import LATEST, Cluster
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, ReplicaAssignment, TopicPartition
+from minikafka.units import format_bytes, format_duration, format_rate
 
 TOPIC_CONFIGS = (
     "min.insync.replicas",

@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from minikafka.cli.quotas import SeenThrottle, last_throttles
-from minikafka.cli.shared.commands import format_duration
 from minikafka.cli.why import fetch
 from minikafka.cli.why import partition as partitions
 from minikafka.cli.why.answer import Answer, Page, Reason, answer, counted
@@ -21,6 +20,7 @@ from minikafka.config.client_quotas import CLIENT_ID, QuotaType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, TopicPartition
+from minikafka.units import format_duration
 
 RECENT_MS: Final = 600_000
 """Refusals and throttles of longer ago are not what is asked about."""

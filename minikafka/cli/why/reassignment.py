@@ -21,13 +21,13 @@ from minikafka.cli.reassign.verify import (
     log_dirs_of,
 )
 from minikafka.cli.shared.admin_client import PartitionNow, broker_resource
-from minikafka.cli.shared.commands import format_bytes, format_duration, format_rate
 from minikafka.cli.why.answer import Answer, Page, Reason, answer
 from minikafka.cli.why.cluster import Cluster
 from minikafka.config.definition import LONG_MAX
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, ReplicaAssignment, TopicPartition
+from minikafka.units import format_bytes, format_duration, format_rate
 
 SLOW_FACTOR = 1.5
 """Copying at less than the throttle times this counts as held back by it."""

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from minikafka.cli.shared.admin_client import PartitionNow
-from minikafka.cli.shared.commands import format_duration
 from minikafka.cli.transactions import ProducerState, TransactionDescription
 from minikafka.cli.why.answer import Answer, Page, Reason, answer
 from minikafka.cli.why.cluster import Cluster
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, TopicPartition
+from minikafka.units import format_duration
 
 GRACE_MS = 20_000
 """A coordinator looks for transactions that take too long every 10 s

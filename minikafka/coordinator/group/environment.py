@@ -10,7 +10,7 @@ What the groups of a coordinator have done, for its metrics. Kafka: ``GroupCoord
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, Protocol, Self
 from uuid import UUID
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from minikafka.config.group import GroupConfig, auto_offset_reset
 from minikafka.coordinator.group.history import GroupHistory
 from minikafka.flight_recorder.events import GroupRebalanced, Record, cut, not_recorded
+from minikafka.named_tuple import NamedTuple
 
 MigrationPolicy = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -28,6 +28,7 @@ from minikafka.coordinator.effects import Ticket as Ticket
 from minikafka.coordinator.effects import coordinator_error as coordinator_error
 from minikafka.coordinator.share.messages import InitializeShareState, SharePartitionError, TopicIdPartition
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.internal.group_records import (
     GroupRecord,
     StreamsGroupMemberMetadataValue,

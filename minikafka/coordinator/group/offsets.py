@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -51,6 +51,7 @@ from minikafka.coordinator.group.messages import (
     coordinator_error,
 )
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker
 from minikafka.types import TopicPartition

@@ -9,10 +9,11 @@ itself: an error of one is a value.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from minikafka.errors import KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.internal.share_records import SharePartitionKey as SharePartitionKey
 from minikafka.protocol.internal.share_records import StateBatch as StateBatch
 

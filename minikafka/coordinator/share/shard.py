@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from minikafka.coordinator.effects import Answer, Append, Ticket, coordinator_error
@@ -39,6 +39,7 @@ from minikafka.coordinator.share.messages import (
     WriteShareState,
 )
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.internal.share_records import (
     ShareRecord,
     ShareSnapshotValue,

@@ -34,7 +34,6 @@ import binascii
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -42,6 +41,7 @@ import msgspec
 from minikafka.config.properties import parse_properties
 from minikafka.errors import ConfigError, MinikafkaError, StartError
 from minikafka.files import DirectoryLock, Files
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import TopicPartition
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"

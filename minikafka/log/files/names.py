@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import NamedTuple
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import TopicPartition
 
 # Files

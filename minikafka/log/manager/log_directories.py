@@ -38,7 +38,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from minikafka.clock import Clock
@@ -71,6 +71,7 @@ from minikafka.log.files.names import (
     stray_directory_name,
 )
 from minikafka.log.files.open_files import OpenFiles
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import Offset, TopicPartition
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from minikafka.clock import Clock
@@ -86,6 +86,7 @@ from minikafka.log.manager.log_directories import (
     log_stray,
     random_uuid,
 )
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import BatchHeader
 from minikafka.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, Buffer, TopicPartition
 

@@ -22,13 +22,13 @@ import os
 import struct
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 from minikafka.deferred import crc32c
 from minikafka.errors import MinikafkaError
 from minikafka.files import Files
 from minikafka.log.files.names import SNAPSHOT_SUFFIX, file_name
 from minikafka.log.producers.append import BatchMetadata, ProducerStateEntry
+from minikafka.named_tuple import NamedTuple
 
 SNAPSHOT_VERSION = 1
 

@@ -8,10 +8,11 @@ must not wait, so a read of pages that are not in memory is handed back to the s
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from minikafka.errors import MinikafkaError
 from minikafka.files import Files
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import Buffer, Offset, ProducerId
 
 

@@ -31,12 +31,13 @@ import mmap
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from minikafka.errors import InvariantError
 from minikafka.files import Files
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.fetch_data import ColdFile, ColdRead
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import NO_TIMESTAMP
 
 RELATIVE_OFFSET_MAX = 2**31 - 1

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import InvariantError
@@ -30,6 +30,7 @@ from minikafka.files import Files
 from minikafka.log.files.names import DELETED_SUFFIX, SEGMENT_SUFFIXES, file_name
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.segment import LogSegment
+from minikafka.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from minikafka.log.segment.segment import LogSegment

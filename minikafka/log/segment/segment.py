@@ -22,7 +22,6 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
@@ -38,6 +37,7 @@ from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.fetch_data import ColdFile, ColdRead
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset
 from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import NO_TIMESTAMP, Buffer
 
 _log = logging.getLogger(__name__)

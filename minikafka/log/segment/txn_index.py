@@ -21,11 +21,11 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from minikafka.errors import InvariantError, MinikafkaError
 from minikafka.files import File, Files
 from minikafka.log.files.open_files import OpenFiles
+from minikafka.named_tuple import NamedTuple
 
 TXN_INDEX_ENTRY = struct.Struct(">hqqqq")
 ENTRY_SIZE = TXN_INDEX_ENTRY.size

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+from minikafka.named_tuple import NamedTuple
 
 PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of groups whose members are consumers."""

@@ -37,12 +37,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from struct import Struct, error
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from minikafka.errors import PeerProtocolError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.internal import group_records as records
 from minikafka.protocol.internal import streams_record_bodies
 from minikafka.protocol.internal.group_records import (

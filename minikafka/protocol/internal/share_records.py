@@ -7,10 +7,11 @@ partition, an update what has changed since its snapshot. A snapshot without a v
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
+
+from minikafka.named_tuple import NamedTuple
 
 
 class StateBatch(NamedTuple):

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.deferred import crc32c
 from minikafka.errors import ErrorCode
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.compression import CompressionType, CorruptBatch
 from minikafka.types import NO_SEQUENCE, Buffer
 

@@ -7,7 +7,9 @@ broker that is to answer its first ApiVersions within half a second had better s
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from minikafka.named_tuple import NamedTuple
 
 
 class RecordCodec(NamedTuple):

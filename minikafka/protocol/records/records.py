@@ -49,9 +49,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct, error, unpack
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.errors import ErrorCode, InvariantError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import (
     COMPRESSION_MASK,
     CONTROL_MASK,

@@ -27,7 +27,9 @@ which is why ``SUPPORTED`` differs from ``ADVERTISED``.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
+
+from minikafka.named_tuple import NamedTuple
 
 
 class ApiKey(IntEnum):

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import struct
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.api_versions import (
     ANSWERED,
     BETWEEN_BROKERS,

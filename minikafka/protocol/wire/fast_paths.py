@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.records import RecordError
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.writing import unsigned_varint

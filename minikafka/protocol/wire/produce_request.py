@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from minikafka.errors import PeerProtocolError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.reading import (
     REQUEST_ELEMENTS_MAX,
     read_unsigned_varint,

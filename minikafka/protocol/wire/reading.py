@@ -24,10 +24,11 @@ import struct
 from collections import namedtuple
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, PeerProtocolError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.schema import EntitySchema, FieldSchema
 from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 

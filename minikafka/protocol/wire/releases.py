@@ -16,8 +16,9 @@ Where an imitation differs from its release:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.api_versions import ADVERTISED, ApiKey, VersionRange
 
 

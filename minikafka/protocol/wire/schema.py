@@ -19,11 +19,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
 from minikafka.errors import InvariantError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.api_versions import ApiKey
 
 Direction = Literal["request", "response"]

@@ -15,12 +15,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from minikafka.errors import InvariantError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema
-from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
+from minikafka.steps import BYTES_A_STEP, ELEMENTS_A_STEP, Steps, finish
 
 Body = Mapping[str, Any]
 Writer = Callable[[bytearray, Any], None]
@@ -375,13 +376,18 @@ def _array(item: _AnyWriter, *, nullable: bool, flexible: bool) -> StepWriter:
             out += b"\0" if flexible else _NULL_I32
             return
         out += unsigned_varint(len(values) + 1) if flexible else _pack_i32(len(values))
-        for done, value in enumerate(values, start=1):
-            if in_steps is not None:
-                yield from in_steps(out, value)
-            else:
+        if in_steps is None:
+            for done, value in enumerate(values, start=1):
                 at_once(out, value)
-            if done % ELEMENTS_A_STEP == 0:
+                if done % ELEMENTS_A_STEP == 0:
+                    yield
+            return
+        yielded_bytes = len(out)
+        for value in values:
+            yield from in_steps(out, value)
+            if len(out) - yielded_bytes >= BYTES_A_STEP:
                 yield
+                yielded_bytes = len(out)
 
     return write
 

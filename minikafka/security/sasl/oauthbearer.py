@@ -24,11 +24,12 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from minikafka.errors import UNDECODABLE, ConfigError
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.sasl.mechanism import SaslError
 
 if TYPE_CHECKING:

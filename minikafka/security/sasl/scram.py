@@ -31,10 +31,11 @@ import hmac
 import re
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.sasl.mechanism import SaslError, shown_name
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from minikafka.coordinator.group.messages import (
@@ -17,6 +17,7 @@ from minikafka.coordinator.group.messages import (
     TxnOffsetCommit,
 )
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.coordinator.share.messages import TopicIdPartition
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.protocol.wire.fast_paths import CurrentLeader
 from minikafka.security.acl import AclOperation, ResourceType

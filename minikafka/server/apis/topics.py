@@ -11,11 +11,12 @@ wait, and waits.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.configs import check_config_count

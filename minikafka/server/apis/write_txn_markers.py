@@ -21,11 +21,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from minikafka.coordinator.group.messages import EndTransaction
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.producers.append import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, AppendTerms
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker, marker_batch
 from minikafka.protocol.wire.codec import Body, field

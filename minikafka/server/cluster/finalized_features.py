@@ -20,7 +20,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
@@ -32,6 +32,7 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import ErrorCode, KafkaError, StartError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.releases import METADATA_VERSION
 from minikafka.server.cluster.coordination_store import mapped_store_failures
 from minikafka.server.runtime.features import (

@@ -19,12 +19,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from minikafka.errors import InvariantError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import (
     LEADER_DURING_DELETE,
     LeaderAndIsrPartition,

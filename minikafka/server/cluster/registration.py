@@ -31,7 +31,6 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.coordination import paths
@@ -54,6 +53,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import StartError
 from minikafka.flight_recorder.events import Record, SessionChanged, not_recorded
+from minikafka.named_tuple import NamedTuple
 from minikafka.server.cluster.migration import refuse_kraft_controller
 from minikafka.types import BrokerId
 

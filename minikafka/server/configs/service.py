@@ -44,7 +44,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -96,6 +95,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
 from minikafka.coordinator.group.environment import ConsumerGroupSettings, ShareGroupSettings
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name

@@ -12,7 +12,7 @@ replica outside of its ISR is sure to hold what is committed, and none is eligib
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
@@ -26,6 +26,7 @@ from minikafka.coordination.store import (
     SetOp,
 )
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import keep_eligible
 from minikafka.server.cluster.registration import Election
 from minikafka.types import BrokerId, LeaderEpoch, PartitionState, TopicPartition

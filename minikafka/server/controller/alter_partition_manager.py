@@ -24,11 +24,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten

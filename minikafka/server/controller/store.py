@@ -46,7 +46,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -84,6 +84,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import MinikafkaError
 from minikafka.log.manager.log_directories import random_uuid
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.coordination_store import gather_some
 from minikafka.server.cluster.finalized_features import keep_to_levels_of_kafka

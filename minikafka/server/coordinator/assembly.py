@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
@@ -31,6 +31,7 @@ from minikafka.metrics.coordinator_names import (
     WRITE_LATENCY_MAX,
 )
 from minikafka.metrics.registry import Metrics
+from minikafka.named_tuple import NamedTuple
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager

@@ -28,7 +28,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.deferred import deferred
@@ -38,6 +38,7 @@ from minikafka.metrics.coordinator_names import LOAD_TIME_AVG, LOAD_TIME_MAX
 from minikafka.metrics.registry import MetricName, Metrics, Sensor
 from minikafka.metrics.series import Sample, Series
 from minikafka.metrics.stats import Avg, Max, WindowConfig
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.protocol.records.records import ControlRecordType, iterate_records, read_end_transaction_marker

@@ -19,10 +19,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body

@@ -16,12 +16,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.registry import Sensor
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.releases import TRANSACTION_VERSION
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory

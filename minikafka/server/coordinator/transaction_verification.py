@@ -29,7 +29,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from itertools import repeat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.transaction.messages import (
@@ -39,6 +39,7 @@ from minikafka.coordinator.transaction.messages import (
 )
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.metrics.request_metrics import KafkaTimer
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body

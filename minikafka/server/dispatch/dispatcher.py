@@ -18,13 +18,14 @@ All this is so, too, of a release that is imitated (``api.versions``), with its 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import (
@@ -170,7 +171,7 @@ class Dispatcher:
             steps = _while_there_is_room(connection, header, steps)
         if handler_time is not None:
             steps = handler_time.measure_steps(steps)
-        return self._services.scheduler.run(steps)
+        return self._services.scheduler.run(steps, answer_may_be_large=route.answer_may_be_large)
 
     def _serve(self, route: _Route, context: RequestContext, frame: Buffer) -> Steps[Result]:
         """In steps: decode, count, remember what the next one may be like, have it handled, encode."""

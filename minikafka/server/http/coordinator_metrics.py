@@ -19,7 +19,6 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.shard import GroupShard
@@ -32,6 +31,7 @@ from minikafka.metrics.coordinator_names import (
 )
 from minikafka.metrics.request_metrics import Histogram
 from minikafka.metrics.series import Sample, Series, Source, histogram_samples, timer_samples
+from minikafka.named_tuple import NamedTuple
 from minikafka.server.apis.shared.leader_offsets import ask_leader
 from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState
 from minikafka.server.coordinator.service import max_and_avg_samples

@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from minikafka import __version__
 from minikafka.controller.context import ControllerContext
@@ -47,6 +46,7 @@ from minikafka.metrics.series import (
     summary_samples,
     timer_samples,
 )
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.limits import ConnectionCounts
 from minikafka.network.socket_server import SocketServer

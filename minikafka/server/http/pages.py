@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -23,6 +23,7 @@ from minikafka.config.listeners import is_loopback
 from minikafka.deferred import deferred
 from minikafka.errors import StartError
 from minikafka.metrics.series import Source
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.cluster.broker_connection import Connect

@@ -24,13 +24,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import IntEnum
 from http import HTTPStatus
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
 from minikafka.errors import StartError
 from minikafka.metrics.broker_stats import AuthenticationMetrics
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address, split_address
 from minikafka.server.http.access import AllowedHosts, Credentials, Failures
 from minikafka.server.runtime.supervisor import Supervisor

@@ -46,7 +46,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -72,6 +72,7 @@ from minikafka.metrics.registry import (
     tokens_throttle_time_ms,
 )
 from minikafka.metrics.stats import Avg, QuotaRate, Rate, TokenBucket, WindowConfig
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.codec import AnyBody, Body
 from minikafka.steps import Steps as WorkSteps

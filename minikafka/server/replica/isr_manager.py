@@ -29,7 +29,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.coordination import paths
@@ -43,6 +42,7 @@ from minikafka.coordination.store import (
     SetOp,
     StoreError,
 )
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import keep_eligible
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.types import BrokerId, PartitionState, TopicPartition, joined

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
@@ -38,6 +38,7 @@ from minikafka.log.producers.append import BY_CLIENT, AppendTerms
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.metrics.broker_stats import TopicStats
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import LeaderAndIsrPartition
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.isr import IsrChange, IsrOutcome

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
@@ -37,6 +37,7 @@ from minikafka.log.segment.fetch_data import (
     FetchIsolation,
     LogOffsetMetadata,
 )
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.partition_replicas import NO_BROKER_EPOCH, ReplicaView

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from minikafka.files import is_disk_failure
+from minikafka.named_tuple import NamedTuple
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -71,13 +71,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, Generic, Protocol
 from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.request_metrics import OneMinuteRate
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import AnyBody, Body

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerClient
 from minikafka.server.replica.replica_fetchers import (
     FetcherStats,

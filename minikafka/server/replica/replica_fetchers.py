@@ -9,10 +9,11 @@ for the partitions that are followed here. Kafka: ``BrokerEndPoint``, ``InitialF
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from minikafka.errors import KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.types import BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 

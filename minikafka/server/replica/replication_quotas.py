@@ -42,7 +42,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from minikafka.clock import Clock
@@ -50,6 +49,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.config.definition import LONG_MAX
 from minikafka.config.topic import ALL, ThrottledPartitions, TopicConfig, throttled_partitions
 from minikafka.metrics.stats import SimpleRate, WindowConfig
+from minikafka.named_tuple import NamedTuple
 from minikafka.server.runtime.fast_paths import SWITCHED_OFF, FastPath
 from minikafka.types import BrokerId, TopicPartition
 

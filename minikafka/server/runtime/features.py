@@ -29,8 +29,9 @@ kafka-python do not. A release that ``api.versions`` imitates has levels of its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.releases import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,

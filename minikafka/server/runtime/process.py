@@ -25,9 +25,10 @@ from __future__ import annotations
 import gc
 import resource
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.clock import Clock
+from minikafka.named_tuple import NamedTuple
 
 WANTED = 100_000
 """What Kafka's documentation recommends for a broker."""

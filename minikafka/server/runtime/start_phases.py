@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from minikafka.clock import Clock
+from minikafka.named_tuple import NamedTuple
 
 
 class StartPhase(NamedTuple):

@@ -2,8 +2,17 @@
 
 Kafka has threads for this, which the operating system slices. Here code that decodes, answers or encodes what
 may be large does it in steps (``minikafka.steps``). Work that fits into its first slice is done at once, as
-if there were no steps. What remains waits in one line for all connections: one slice each turn of the loop,
+if there were no steps. What remains waits in a line for all connections: one slice each turn of the loop,
 however many such requests there are, and one of them in memory as values.
+
+Hundreds may ask for much at the same moment. Others are served meanwhile:
+- The loop's other work (new connections, other requests) gets as much time as these slices, if it needs it.
+- Requests whose answers may be large, which are those that cost their clients nothing, have a line of their
+  own. It and that of the others (a Produce, a commit) take turns.
+- In a line, those that have had little come first: in rounds that double in length. What took ``LONG_MS`` is
+  long: of those one is worked off after the other, as Kafka's threads do, and short and long ones take turns.
+- The longest step of a piece of work does not count. In it the process was interrupted, or it imported what
+  the first request of an API needs (50 ms for a Produce), which is no sign of more to come.
 
 Time slices of the event loop: long work in the loop's own state lets others in between.
 
@@ -54,6 +63,12 @@ FIRST_SLICE_MS = 2
 LONG_MS = 5
 """Work that has had so much stands in the line of the long ones."""
 
+BUSY_SLICE_NS = 250_000
+"""The first slice where other work waits in line: a request of one topic is answered in less."""
+
+IDLE_TURN_NS = 100_000
+"""In a turn of the loop that was shorter there was nothing else to do."""
+
 UNCOUNTED_NS = 200_000
 """A first slice that took less does not count for its turn: most requests do, and cost no timer."""
 
@@ -62,41 +77,70 @@ FULL_COLLECTIONS_HELD = 1 << 30
 made of, 0.3 s in one go, to find that it is still used."""
 
 
+class _Line:
+    """Work that can go on now."""
+
+    __slots__ = ("_count", "is_turn_of_long", "long", "short")
+
+    def __init__(self) -> None:
+        self.short: list[tuple[int, int, UnfinishedRequest]] = []
+        """A heap: those that have had the least time first, then in the order in which they came."""
+        self.long: deque[UnfinishedRequest] = deque()
+        self.is_turn_of_long = False
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"{len(self.short)} short, {len(self.long)} long"
+
+    def __bool__(self) -> bool:
+        return bool(self.short or self.long)
+
+    def add(self, unfinished: UnfinishedRequest) -> None:
+        if unfinished.spent_ns < LONG_MS * 1_000_000:
+            self._count += 1
+            heappush(self.short, (unfinished.spent_ns, self._count, unfinished))
+        else:
+            self.long.append(unfinished)
+
+
 class WorkScheduler:
     """``run`` begins a piece of work, and finishes it where that is soon done."""
 
     def __init__(self, clock: Clock) -> None:
         self._now_ns = clock.monotonic_ns
-        self._short: list[tuple[int, int, UnfinishedRequest]] = []
-        """A heap: those that have had the least time first, then in the order in which they came."""
-        self._long: deque[UnfinishedRequest] = deque()
-        self._count = 0
-        self._is_turn_of_long = False
+        self._line = _Line()
+        self._line_of_large_answers = _Line()
+        self._is_turn_of_large_answers = False
         self._is_scheduled = False
+        self._turn_ended_ns = self._slice_ended_ns = self._now_ns()
         self._first_slices_ns = 0
         """Spent in this turn of the loop."""
         self._thresholds = gc.get_threshold()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-long-work")
 
     def __repr__(self) -> str:
-        return f"WorkScheduler({len(self._short)} short, {len(self._long)} long)"
+        return f"WorkScheduler({self._line}; large answers: {self._line_of_large_answers})"
 
     def close(self) -> None:
         """Begin nothing more in the thread; what it is at is not waited for."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def run(self, steps: Steps[T]) -> T | UnfinishedRequest:
-        """What comes of ``steps``, or the promise of it. What the first slice raises is raised here."""
+    def run(self, steps: Steps[T], *, answer_may_be_large: bool = False) -> T | UnfinishedRequest:
+        """What comes of ``steps``, or the promise of it. What the first slice raises is raised here.
+        ``answer_may_be_large``: far larger than the request; it has its own line."""
         if self._first_slices_ns >= SLICE_MS * 1_000_000:
-            unfinished = UnfinishedRequest(steps)
+            unfinished = UnfinishedRequest(steps, answer_may_be_large=answer_may_be_large)
+            unfinished.spent_ns = BUSY_SLICE_NS  # behind those that have begun and need little more
             self._queue(unfinished)
             return unfinished
-        began_ns = self._now_ns()
-        deadline_ns = began_ns + FIRST_SLICE_MS * 1_000_000
+        began_ns = now_ns = self._now_ns()
+        deadline_ns = began_ns + (BUSY_SLICE_NS if self._is_scheduled else FIRST_SLICE_MS * 1_000_000)
+        longest_ns, waits_for = 0, None
         try:
-            waits_for = next(steps)
-            while waits_for is None and self._now_ns() < deadline_ns:
+            while waits_for is None and now_ns < deadline_ns:
                 waits_for = next(steps)
+                step_began_ns, now_ns = now_ns, self._now_ns()
+                longest_ns = max(longest_ns, now_ns - step_began_ns)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -106,8 +150,9 @@ class WorkScheduler:
                 if not self._first_slices_ns:
                     asyncio.get_running_loop().call_soon(self._end_turn)
                 self._first_slices_ns += spent_ns
-        unfinished = UnfinishedRequest(steps)
-        unfinished.waits_for, unfinished.spent_ns = waits_for, spent_ns
+        unfinished = UnfinishedRequest(steps, answer_may_be_large=answer_may_be_large)
+        unfinished.waits_for, unfinished.longest_step_ns = waits_for, longest_ns
+        unfinished.spent_ns = spent_ns - longest_ns
         self._queue(unfinished)
         return unfinished
 
@@ -163,48 +208,63 @@ class WorkScheduler:
 
     def _turn(self) -> None:
         self._is_scheduled = False
-        if self._long and (self._is_turn_of_long or not self._short):
-            self._is_turn_of_long = False
-            self._continue(self._long[0])
-        else:
-            self._is_turn_of_long = True
-            self._begin()
-        if self._short or self._long:
+        now_ns = self._now_ns()
+        others_were_busy = now_ns - self._turn_ended_ns > IDLE_TURN_NS
+        if not others_were_busy or now_ns - self._slice_ended_ns >= SLICE_MS * 1_000_000:
+            self._slice()
+            now_ns = self._slice_ended_ns = self._now_ns()
+        self._turn_ended_ns = now_ns
+        if self._line or self._line_of_large_answers:
             self._schedule()
 
-    def _begin(self) -> None:
-        """A slice of those that have had the least."""
+    def _slice(self) -> None:
+        """Of the line whose turn it is, or of the other one if nothing is in that."""
+        line, other = self._line, self._line_of_large_answers
+        if (self._is_turn_of_large_answers and other) or not line:
+            line = other
+        self._is_turn_of_large_answers = line is self._line
+        if line.long and (line.is_turn_of_long or not line.short):
+            line.is_turn_of_long = False
+            self._continue(line)
+        else:
+            line.is_turn_of_long = True
+            self._begin(line.short)
+
+    def _begin(self, short: list[tuple[int, int, UnfinishedRequest]]) -> None:
+        """A slice of those that have had the least, each of which gets as much again."""
         now_ns = self._now_ns()
         deadline_ns = now_ns + SLICE_MS * 1_000_000
-        while self._short and now_ns < deadline_ns:
-            *_, unfinished = heappop(self._short)
-            now_ns = self._step(unfinished, now_ns, min(deadline_ns, now_ns + FIRST_SLICE_MS * 1_000_000))
+        while short and now_ns < deadline_ns:
+            *_, unfinished = heappop(short)
+            more_ns = max(unfinished.spent_ns, BUSY_SLICE_NS)
+            now_ns = self._step(unfinished, now_ns, min(deadline_ns, now_ns + more_ns))
             if not unfinished.has_ended:
                 self._queue(unfinished)
 
-    def _continue(self, unfinished: UnfinishedRequest) -> None:
-        """A slice of the one at the head of the line."""
+    def _continue(self, line: _Line) -> None:
+        """A slice of the one at the head of the long ones."""
         gc.set_threshold(*self._thresholds[:2], FULL_COLLECTIONS_HELD)
+        unfinished = line.long[0]
         now_ns = self._now_ns()
         try:
             self._step(unfinished, now_ns, now_ns + SLICE_MS * 1_000_000)
         finally:
             if unfinished.has_ended or unfinished.waits_for is not None:
-                self._long.popleft()
+                line.long.popleft()
                 gc.set_threshold(*self._thresholds)
             if unfinished.waits_for is not None:
                 self._queue(unfinished)
 
-    def _step(self, unfinished: UnfinishedRequest, began_ns: int, deadline_ns: int) -> int:
+    def _step(self, unfinished: UnfinishedRequest, now_ns: int, deadline_ns: int) -> int:
         """Steps until the deadline; returns what time it is then."""
-        now_ns = began_ns
-        while unfinished.step():
-            now_ns = self._now_ns()
-            if now_ns >= deadline_ns:
-                break
-        else:
-            now_ns = self._now_ns()
-        unfinished.spent_ns += now_ns - began_ns
+        can_go_on = True
+        while can_go_on and now_ns < deadline_ns:
+            can_go_on = unfinished.step()
+            step_began_ns, now_ns = now_ns, self._now_ns()
+            lesser_ns, unfinished.longest_step_ns = sorted(
+                (now_ns - step_began_ns, unfinished.longest_step_ns)
+            )
+            unfinished.spent_ns += lesser_ns
         return now_ns
 
     def _queue(self, unfinished: UnfinishedRequest) -> None:
@@ -214,11 +274,8 @@ class WorkScheduler:
             unfinished.waits_for = None
             waits_for.add_done_callback(lambda _: self._queue(unfinished))
             return
-        if unfinished.spent_ns < LONG_MS * 1_000_000:
-            self._count += 1
-            heappush(self._short, (unfinished.spent_ns, self._count, unfinished))
-        else:
-            self._long.append(unfinished)
+        line = self._line_of_large_answers if unfinished.answer_may_be_large else self._line
+        line.add(unfinished)
         self._schedule()
 
     def _schedule(self) -> None:

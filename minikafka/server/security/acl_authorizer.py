@@ -31,7 +31,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -56,6 +55,7 @@ from minikafka.coordination.store import (
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.metrics.broker_stats import AuthorizerMetrics
 from minikafka.metrics.refusals import RefusedKind
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import (
     AUDIT_LOGGER,

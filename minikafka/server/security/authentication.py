@@ -24,7 +24,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -43,6 +43,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError
 from minikafka.errors import ConfigError
 from minikafka.metrics.broker_stats import SecurityMetrics
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, Handler
 from minikafka.security.jaas import LOGIN_MODULES, JaasModule, jaas_module, parse_jaas
 from minikafka.security.sasl.mechanism import SaslServer

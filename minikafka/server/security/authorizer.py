@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import AclOperation, KafkaPrincipal, ResourceType
 
 

@@ -18,7 +18,6 @@ import hmac
 import logging
 import random
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 from uuid import UUID
 
 from minikafka.clock import Clock
@@ -35,6 +34,7 @@ from minikafka.coordination.store import (
     StoreError,
 )
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import KafkaPrincipal, parse_principal
 from minikafka.security.sasl.scram import ITERATIONS_MIN, ScramCredential, ScramUser, make_credential
 from minikafka.server.cluster.coordination_store import mapped_store_failures

@@ -39,12 +39,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.metrics.refusals import RefusedKind
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, Handler, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, ApiKey
 from minikafka.protocol.wire.codec import (

@@ -24,7 +24,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -32,6 +32,7 @@ from minikafka.config.listeners import Listener
 from minikafka.config.security import jaas_config_name, jaas_configs, listener_property_names
 from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, InvariantError, StartError
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.network.client_security import ClientSecurity, jaas_options, sasl_login

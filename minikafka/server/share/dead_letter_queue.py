@@ -22,10 +22,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch

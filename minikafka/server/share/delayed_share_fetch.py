@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchData, FetchedAbortedTransaction, FetchIsolation
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import ControlRecordType, iterate_records, read_end_transaction_marker
 from minikafka.purgatory.purgatory import DelayedOperation

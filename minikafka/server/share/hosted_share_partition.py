@@ -32,7 +32,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from minikafka.coordinator.group.environment import ShareGroupSettings
 from minikafka.coordinator.share.messages import (
@@ -46,6 +46,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.request_metrics import Histogram
+from minikafka.named_tuple import NamedTuple
 from minikafka.purgatory.purgatory import DelayedOperation
 from minikafka.purgatory.timing_wheel import Timer, TimerTask
 from minikafka.server.replica.partition import LATEST_TIMESTAMP, OffsetAndEpoch, Partition

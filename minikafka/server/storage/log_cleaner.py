@@ -49,7 +49,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -62,6 +62,7 @@ from minikafka.files import Files, OsFiles
 from minikafka.flight_recorder.events import LogCompacted, cut
 from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, dirtiest
 from minikafka.log.manager.disk_work import SwapSync
+from minikafka.named_tuple import NamedTuple
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.runtime.work_scheduler import TimeSlice

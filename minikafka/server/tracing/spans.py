@@ -23,8 +23,9 @@ moment, a follower's append and a consumer's fetch, lasts ``MOMENT_NS``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.server.tracing.trace_context import span_id
 
 if TYPE_CHECKING:

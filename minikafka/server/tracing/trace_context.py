@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import BatchHeader
 from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.protocol.records.records import parse_records, plain_batch

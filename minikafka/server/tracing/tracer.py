@@ -33,12 +33,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.server.cluster.topic_validation import is_internal

@@ -20,6 +20,8 @@ class Directory(msgspec.Struct, frozen=True, kw_only=True):
     broker: int | None
     cluster_id: str | None
     partitions: int
+    disk_free_bytes: int | None = None
+    """Of the file system that it is on, when it was read; null: an object store."""
 
 
 class CodecUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +231,11 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """When time takes the next segment that is not due."""
     last_ms: int | None
     """When time has taken all that is there now."""
-    bytes_left: int | None
+    due_offset: int | None = None
+    """The first that is left when what is due has gone."""
+    next_offset: int | None = None
+    """The first that is left when the next segment has gone, too."""
+    bytes_left: int | None = None
     """How much may be appended before size takes the next segment; null without retention.bytes."""
 
 
@@ -290,6 +296,22 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     retention: Retention
 
 
+class ProducerUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one producer wrote of a topic. A log has no names of clients: a producer's id is all it knows."""
+
+    producer_id: int | None
+    """Null: all those that are not idempotent."""
+    producer_epoch: int
+    partitions: int
+    batches: int
+    records: int
+    bytes: int
+    codecs: list[str]
+    is_transactional: bool
+    first_ms: int | None
+    last_ms: int | None
+
+
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic over all its partitions."""
 
@@ -308,6 +330,9 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     size_histogram: list[SizeCount]
     key_histogram: list[KeyCount]
     partitions: list[Partition]
+    producers: list[ProducerUse] = []
+    """Those with the most bytes; none where no producer has an id."""
+    producers_left_out: int = 0
 
 
 class ReplicaBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,6 +375,34 @@ class ReplicaComparison(msgspec.Struct, frozen=True, kw_only=True):
     first: Difference | None
 
 
+class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group goes on reading, by ``__consumer_offsets``."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    committed_ms: int
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody should look at, the gravest first; ``spark.analyze.findings`` has the rules."""
+
+    severity: str
+    """``error``: records are lost or will be; ``warning``: they may be; ``notice``: what costs too much."""
+    code: str
+    """Of the rule, such as ``damage``."""
+    log_dir: str | None
+    topic: str | None
+    partition: int | None
+    """Null: of the topic as a whole; without a topic, of the log directory."""
+    seen: str
+    """The figures that it is concluded from."""
+    advice: str
+    setting: str | None
+    """The property of the advice, by its Kafka name."""
+
+
 class Approximation(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that is not exact."""
 
@@ -368,6 +421,9 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[ReplicaComparison] | None
     """Null: the directories are of one broker."""
     approximations: list[Approximation]
+    committed: list[CommittedOffset] = []
+    """Of the topics that were analysed; none where ``__consumer_offsets`` was not."""
+    findings: list[Finding] = []
 
 
 class LogId(NamedTuple):

@@ -240,6 +240,34 @@ def duplicates(batches: DataFrame) -> DataFrame:
     )
 
 
+def producers(batches: DataFrame, count: int) -> DataFrame:
+    """Who wrote a topic: rows of the ``count`` producers with the most bytes of each. producer_id (-1: all
+    that have none), producer_epoch (the newest), partitions (how many it wrote to), batches, records, bytes,
+    codecs, is_transactional, first_timestamp and last_timestamp (ms; null: none), and ``known``, how many
+    the topic has."""
+    topic = Window.partitionBy("topic")
+    return (
+        batches.where(is_data())
+        .groupBy("topic", "producer_id")
+        .agg(
+            F.max("producer_epoch").alias("producer_epoch"),
+            F.count_distinct("partition").alias("partitions"),
+            F.count("*").alias("batches"),
+            F.sum("records").alias("records"),
+            F.sum("size").alias("bytes"),
+            F.sort_array(F.collect_set("codec")).alias("codecs"),
+            F.max("is_transactional").alias("is_transactional"),
+            F.min(first_timestamp()).alias("first_timestamp"),
+            F.max(latest_timestamp()).alias("last_timestamp"),
+        )
+        .withColumn("known", F.count("*").over(topic))
+        .withColumn("place", F.row_number().over(topic.orderBy(F.desc("bytes"), "producer_id")))
+        .where(F.col("place") <= count)
+        .orderBy("topic", "place")
+        .drop("place")
+    )
+
+
 def duplicate_totals(duplicates: DataFrame) -> DataFrame:
     """One row a partition that has any: batches and records that are there once too often."""
     return duplicates.groupBy(*LOG).agg(F.sum("batches").alias("batches"), F.sum("records").alias("records"))

@@ -24,13 +24,16 @@ is unknown.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -61,6 +64,7 @@ from minikafka.spark.analyze.analysis import (
     LogId,
     OpenTransaction,
     Partition,
+    ProducerUse,
     RecordSizes,
     Retention,
     Setting,
@@ -71,6 +75,7 @@ from minikafka.spark.analyze.analysis import (
     Transactions,
 )
 from minikafka.spark.analyze.batch_statistics import LOG, count_if, healthy, is_damaged
+from minikafka.spark.analyze.findings import find
 from minikafka.spark.analyze.inputs import (
     InputError,
     LogDirectory,
@@ -79,11 +84,13 @@ from minikafka.spark.analyze.inputs import (
     is_replicated,
 )
 from minikafka.spark.analyze.passes import (
+    COMMIT_COLUMNS,
     QUANTILES,
     SHOWN_MAX,
     HeaderFigures,
     RecordFigures,
     read_batches,
+    read_committed,
     read_headers,
     read_records,
     sampled,
@@ -160,6 +167,7 @@ def forecast(
     due = sum(1 for cut_ms in cuts if cut_ms <= now_ms)
     total = sum(segment.bytes for segment in segments)
     bytes_left = None
+    ends = [segment.last_offset + 1 for segment in removable]
     if settings.deletes and settings.retention_bytes >= 0:
         remaining = total - sum(segment.bytes for segment in removable[:due])
         while due < len(removable) and remaining - settings.retention_bytes >= removable[due].bytes:
@@ -175,6 +183,8 @@ def forecast(
         due_bytes=sum(segment.bytes for segment in removable[:due]),
         next_ms=cuts[due] if due < len(cuts) else None,
         last_ms=cuts[-1] if cuts and len(cuts) == len(segments) else None,
+        due_offset=ends[due - 1] if due else None,
+        next_offset=ends[due] if due < len(ends) else None,
         bytes_left=bytes_left,
     )
 
@@ -228,6 +238,11 @@ APPROXIMATIONS = (
         figure="timestamps: first and late ones, throughput",
         how="from batch headers: the first record's and the latest timestamp of each batch",
         error="what is out of order inside a batch does not show",
+    ),
+    Approximation(
+        figure="when a disk is full",
+        how="each log grows as in its last 7 days, until retention holds it; other files stay as they are",
+        error="compacted logs are taken to grow on; what retention has taken from those days is not counted",
     ),
 )
 
@@ -323,6 +338,7 @@ def assemble_topic(name: str, partitions: Sequence[Partition], figures: Figures)
                 bytes=so_far.bytes + bucket.bytes,
             )
     estimate = figures.records.topic_keys.get(name, 0)
+    producers = figures.headers.producers.get(name, [])
     return Topic(
         name=name,
         records=sum(each.records for each in partitions),
@@ -344,6 +360,23 @@ def assemble_topic(name: str, partitions: Sequence[Partition], figures: Figures)
             for row in figures.records.key_histogram.get(name, [])
         ],
         partitions=list(partitions),
+        producers=[_producer(row) for row in producers],
+        producers_left_out=producers[0].known - len(producers) if producers else 0,
+    )
+
+
+def _producer(row: Any) -> ProducerUse:
+    return ProducerUse(
+        producer_id=row.producer_id if row.producer_id >= 0 else None,
+        producer_epoch=row.producer_epoch,
+        partitions=row.partitions,
+        batches=row.batches,
+        records=row.records,
+        bytes=row.bytes,
+        codecs=list(row.codecs),
+        is_transactional=row.is_transactional,
+        first_ms=row.first_timestamp,
+        last_ms=row.last_timestamp,
     )
 
 
@@ -532,6 +565,8 @@ BATCH_SIZE = 16_384
 
 TOP_KEYS = 10
 
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+
 HEADER_COLUMNS = (
     *("topic", "partition", "log_dir", "segment", "position", "size", "base_offset", "last_offset"),
     *("leader_epoch", "crc", "crc_ok", "codec", "records", "timestamp_type", "base_timestamp"),
@@ -632,6 +667,13 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
             )
         with phase("a sample in every codec"):
             trials = try_codecs(read_batches(sampled(healthy(batches))))
+        committed = []
+        offsets = _only(chosen, GROUP_METADATA_TOPIC)
+        if offsets:
+            with phase("committed offsets"):
+                columns = ",".join(COMMIT_COLUMNS)
+                options = {"columns": columns, "isolation": "read_committed"}  # of transactions, too
+                committed = read_committed(_read(spark, "kafka-log", offsets, ends=ends, **options))
     finally:
         headers.unpersist()
     figures = Figures(header_figures, records, trials, damaged, request.batch_size, now_ms)
@@ -643,19 +685,30 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
     by_topic: dict[str, list[Partition]] = {}
     for partition in sorted(partitions, key=lambda each: (each.topic, each.partition)):
         by_topic.setdefault(partition.topic, []).append(partition)
-    return Analysis(
+    found = Analysis(
         format=FORMAT,
         created_ms=now_ms,
         directories=[
             Directory(
-                path=each.path, broker=each.broker, cluster_id=each.cluster_id, partitions=len(each.logs)
+                path=each.path,
+                broker=each.broker,
+                cluster_id=each.cluster_id,
+                partitions=len(each.logs),
+                disk_free_bytes=_free_bytes(each.path),
             )
             for each in directories
         ],
         topics=[assemble_topic(name, members, figures) for name, members in by_topic.items()],
         replicas=replicas,
         approximations=list(APPROXIMATIONS),
+        committed=[each for each in committed if each.topic in by_topic],
     )
+    return msgspec.structs.replace(found, findings=find(found))
+
+
+def _free_bytes(log_dir: str) -> int | None:
+    """None of an object store."""
+    return shutil.disk_usage(log_dir).free if os.path.isabs(log_dir) else None
 
 
 def _size_shuffles(spark: SparkSession, directories: Sequence[LogDirectory]) -> None:
@@ -747,6 +800,11 @@ def _choose(ends: _Ends, directories: Sequence[LogDirectory]) -> dict[str, list[
         best = max(holders, key=lambda path: end(path, topic_partition))
         chosen.setdefault(best, []).append(topic_partition)
     return chosen
+
+
+def _only(chosen: Mapping[str, Sequence[TopicPartition]], topic: str) -> dict[str, list[TopicPartition]]:
+    found = {path: [each for each in members if each.topic == topic] for path, members in chosen.items()}
+    return {path: members for path, members in found.items() if members}
 
 
 def _of_chosen(headers: DataFrame, chosen: Mapping[str, Sequence[TopicPartition]]) -> DataFrame:

@@ -43,14 +43,19 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from minikafka.protocol.internal.group_record_codec import UnreadableRecord, decode_record
+from minikafka.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.batch import HEADER_SIZE, read_header
 from minikafka.protocol.records.compression import CompressionType, CorruptBatch, compress, decompress
 from minikafka.spark.analyze import batch_statistics as batch
-from minikafka.spark.analyze.analysis import LogId
+from minikafka.spark.analyze.analysis import CommittedOffset, LogId
 from minikafka.spark.analyze.batch_statistics import LOG, count_if, is_data, sum_if
 from minikafka.spark.source.record_sums import BUCKETS_PER_DOUBLING
 from minikafka.spark.source.storage import Location, join
 from minikafka.types import TopicPartition
+
+PRODUCERS_MAX: Final = 20
+"""Of a topic, those that wrote most."""
 
 BYTES_SCHEMA: Final = "topic string, partition int, batch binary"
 _BYTES_SCHEMA: Final = pa.schema(
@@ -413,6 +418,8 @@ class HeaderFigures:
     bucket_ms: dict[str, int]
     """By topic."""
     throughput: ByLog
+    producers: dict[str, list[Row]]
+    """By topic; none where no producer has an id."""
 
 
 @dataclass(frozen=True)
@@ -473,6 +480,7 @@ def read_headers(batches: DataFrame, damage_counts: Mapping[LogId, int], *, batc
             damaged=_first(batch.damaged(batches), "position") if any(damage_counts.values()) else {},
             bucket_ms=bucket_ms,
             throughput=breakdowns[batch.START_MS],
+            producers=_by_topic(batch.producers(whole, PRODUCERS_MAX).collect()) if is_idempotent else {},
         )
     finally:
         for each in (duplicates, transactions):
@@ -532,6 +540,83 @@ def _of_topic(rows: ByLog, topic: str) -> list[Row]:
 def try_codecs(batches: DataFrame) -> dict[LogId, Row]:
     """Compress a sample (topic, partition, batch) in every codec."""
     return _single(trial_totals(tried(batches)))
+
+
+def _by_topic(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.topic, []).append(row)
+    return found
+
+
+COMMIT_COLUMNS: Final = ("key", "value", "offset")
+COMMITTED_MAX: Final = 100_000
+"""Offsets that groups have committed: the driver holds them. What is more is left out, the oldest commits."""
+_OFFSET_COMMIT_TYPES: Final = (b"\0\0", b"\0\1")
+"""How a key of theirs begins (``OffsetCommitKey``, versions 0 and 1)."""
+_COMMITTED: Final = (
+    "group_id string, topic string, partition int, committed bigint, committed_ms bigint, at bigint"
+)
+_COMMITTED_ARROW: Final = pa.schema(
+    [
+        pa.field("group_id", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("committed", pa.int64()),
+        pa.field("committed_ms", pa.int64()),
+        pa.field("at", pa.int64()),
+    ]
+)
+
+
+def read_committed(records: DataFrame) -> list[CommittedOffset]:
+    """The newest commit of each group and partition, of the records of ``__consumer_offsets``
+    (COMMIT_COLUMNS). A group that has been deleted, or an offset that has expired, has none."""
+    commits = records.filter("key is not null").mapInArrow(decode_commits, _COMMITTED)
+    newest = (
+        commits.groupBy("group_id", "topic", "partition")
+        .agg(F.max_by(F.struct("committed", "committed_ms"), "at").alias("newest"))
+        .filter("newest.committed is not null")
+        .select("group_id", "topic", "partition", "newest.*")
+        .orderBy(F.desc("committed_ms"), "group_id", "topic", "partition")
+        .limit(COMMITTED_MAX)
+    )
+    return [
+        CommittedOffset(
+            group_id=row.group_id,
+            topic=row.topic,
+            partition=row.partition,
+            offset=row.committed,
+            committed_ms=row.committed_ms,
+        )
+        for row in newest.collect()
+    ]
+
+
+def decode_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """COMMIT_COLUMNS to a row for each commit, ``committed`` null where one was removed; ``at`` is the offset
+    of the record. Members of groups, and what cannot be decoded, are left out."""
+    for piece in batches:
+        rows = []
+        keys, values, offsets = (piece.column(name).to_pylist() for name in COMMIT_COLUMNS)
+        for key, value, at in zip(keys, values, offsets, strict=True):
+            if key[:2] not in _OFFSET_COMMIT_TYPES:
+                continue
+            try:
+                record = decode_record(key, value)
+            except UnreadableRecord:
+                continue
+            assert isinstance(record.key, OffsetCommitKey)
+            commit = record.value
+            offset, time_ms = (
+                (commit.offset, commit.commit_timestamp_ms)
+                if isinstance(commit, OffsetCommitValue)
+                else (None, None)
+            )
+            rows.append((record.key.group_id, record.key.topic, record.key.partition, offset, time_ms, at))
+        columns = list(zip(*rows, strict=True)) or [()] * len(_COMMITTED_ARROW)
+        arrays = [pa.array(column, each.type) for column, each in zip(columns, _COMMITTED_ARROW, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_COMMITTED_ARROW)
 
 
 def bucket_widths(totals: Mapping[LogId, Any]) -> dict[str, int]:

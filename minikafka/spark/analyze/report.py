@@ -16,6 +16,9 @@ An analysis as Parquet: flat tables for further work in Spark, pandas or a datab
     top_keys      topic, partition, key, records, bytes, share
     codecs        topic, partition, codec, batches, records, bytes
     epochs        topic, partition, epoch, first_offset, last_offset, batches, records
+    producers     topic, producer_id (null: all without one), producer_epoch, partitions, batches, records,
+                  bytes, codecs, is_transactional, first_ms, last_ms
+    findings      topic, partition, severity, code, log_dir, seen, advice, setting
     damage        topic, partition, log_dir, segment, position, offset, what
     replicas      topic, partition, brokers, from_offset, to_offset, batches, bytes, differences,
                   first_difference, what
@@ -41,11 +44,23 @@ import pyarrow.parquet
 from plotly.offline import get_plotlyjs
 
 from minikafka.spark.analyze.analysis import Analysis, Partition, ReplicaBatch, Topic
+from minikafka.spark.analyze.findings import counted, is_internal, shown_time, where
+from minikafka.units import format_bytes
 
 TOPICS_CHARTED_MAX = 20
 """Topics with charts, the largest: a browser draws some hundred charts in a few seconds."""
 
+
+class Bytes(int):
+    """A size: ``1.50 GB``, with all digits when the pointer is on it."""
+
+
+class Count(int):
+    """How many: ``24.6 M`` from a million on, with all digits when the pointer is on it."""
+
+
 Cell = str | int | float | None
+"""An int that is neither, such as an offset, has all its digits."""
 
 
 def render(analysis: Analysis) -> str:
@@ -58,63 +73,69 @@ def render(analysis: Analysis) -> str:
     records = sum(topic.records for topic in analysis.topics)
     size = sum(topic.bytes for topic in analysis.topics)
     intro = (
-        f"{escape(places)}, read on {_time(analysis.created_ms)}: {_count(len(analysis.topics), 'topic')}, "
-        f"{_count(records, 'record')}, {size:,} bytes."
+        f"{escape(places)}, read on {_time(analysis.created_ms)}: {counted(len(analysis.topics), 'topic')}, "
+        f"{counted(records, 'record')}, {format_bytes(size)}."
     )
-    parts = [*_overview(analysis)]
+    parts = [*_findings(analysis), *_overview(analysis)]
     charted = sorted(analysis.topics, key=lambda topic: -topic.bytes)[:TOPICS_CHARTED_MAX]
     for number, topic in enumerate(analysis.topics):
-        parts += _topic(topic, f"topic-{number}", with_charts=topic in charted)
+        drawn = _topic(topic, f"topic-{number}", with_charts=topic in charted)
+        parts += [_folded(topic.name, drawn)] if is_internal(topic.name) else drawn
     parts += _approximations(analysis)
     return template.substitute(script=script(), intro=intro, body="\n".join(parts))
 
 
+FINDINGS_SHOWN_MAX = 500
+"""Rows; JSON and Parquet have all."""
+
+
+def _findings(analysis: Analysis) -> Iterable[str]:
+    yield "<h2>Findings</h2>"
+    shown = analysis.findings[:FINDINGS_SHOWN_MAX]
+    yield _table(
+        "findings",
+        ("severity", "where", "what was seen", "what to do", "setting"),
+        [(each.severity, where(each), each.seen, each.advice, each.setting) for each in shown],
+        empty="nothing that somebody should look at",
+    )
+    if len(analysis.findings) > len(shown):
+        yield f'<p class="note">{len(analysis.findings) - len(shown):,} more are in the JSON.</p>'
+
+
 def _overview(analysis: Analysis) -> Iterable[str]:
     yield "<h2>Topics</h2>"
-    yield _table(
-        "topics",
-        ("topic", "partitions", "records", "bytes", "batches", "keys", "without key", "tombstones",
-         "superseded", "compaction saves"),
-        [
-            (
-                topic.name, len(topic.partitions), topic.records, topic.bytes, topic.batches, topic.keys,
-                topic.null_key_records, topic.tombstones, topic.superseded_records,
-                topic.compaction_saves_bytes,
-            )
-            for topic in analysis.topics
-        ],
-    )  # fmt: skip
-    if len(analysis.topics) > 1:
-        yield topics_chart(analysis.topics)
-    yield "<h2>Findings</h2>"
-    findings = [
-        finding for topic in analysis.topics for each in topic.partitions for finding in _findings(each)
-    ]
-    yield _table("findings", ("partition", "what"), findings, empty="nothing is wrong")
+    own = [topic for topic in analysis.topics if not is_internal(topic.name)]
+    internal = [topic for topic in analysis.topics if is_internal(topic.name)]
+    if own or not internal:
+        yield _topics_table("topics", own)
+    if len(own) > 1:
+        yield topics_chart(own)
+    if internal:
+        yield _folded(
+            counted(len(internal), "internal topic")
+            + f" ({format_bytes(sum(each.bytes for each in internal))})",
+            [_topics_table("internal-topics", internal)],
+        )
     if analysis.replicas is not None:
         yield from _replicas(analysis)
 
 
-def _findings(partition: Partition) -> Iterable[tuple[Cell, ...]]:
-    name = f"{partition.topic}-{partition.partition}"
-    for damage in partition.damage:
-        place = f"{damage.log_dir}/{name}/{damage.segment} at {damage.position}: " if damage.segment else ""
-        yield name, f"damaged: {place}{damage.what}"
-    if partition.damage_left_out:
-        yield name, f"{_count(partition.damage_left_out, 'more damaged piece')}"
-    if partition.gaps.overlaps:
-        yield (
-            name,
-            f"{_count(partition.gaps.overlaps, 'batch', 'batches')} with offsets that were there before",
+def _topics_table(name: str, topics: Sequence[Topic]) -> str:
+    columns = ("topic", "partitions", "records", "size", "batches", "keys", "without key", "tombstones",
+               "superseded", "compaction saves")  # fmt: skip
+    rows: list[tuple[Cell, ...]] = [
+        (
+            topic.name, len(topic.partitions), Count(topic.records), Bytes(topic.bytes), Count(topic.batches),
+            _count(topic.keys), Count(topic.null_key_records), Count(topic.tombstones),
+            Count(topic.superseded_records), Bytes(topic.compaction_saves_bytes),
         )
-    if partition.duplicates.batches:
-        what = _count(partition.duplicates.batches, "batch", "batches")
-        yield name, f"{what} of idempotent producers there twice ({partition.duplicates.records:,} records)"
-    for each in partition.transactions.first_open:
-        yield (
-            name,
-            f"producer {each.producer_id} has an open transaction from offset {each.first_offset:,} on",
-        )
+        for topic in topics
+    ]  # fmt: skip
+    return _table(name, columns, rows)
+
+
+def _folded(summary: str, parts: Iterable[str]) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
 
 def _replicas(analysis: Analysis) -> Iterable[str]:
@@ -122,15 +143,15 @@ def _replicas(analysis: Analysis) -> Iterable[str]:
     compared = analysis.replicas or []
     yield _table(
         "replicas",
-        ("partition", "brokers", "from offset", "to offset", "batches", "bytes", "differences"),
+        ("partition", "brokers", "from offset", "to offset", "batches", "size", "differences"),
         [
             (
                 f"{each.topic}-{each.partition}",
                 ", ".join(map(str, each.brokers)),
                 each.from_offset,
                 each.to_offset,
-                each.batches,
-                each.bytes,
+                Count(each.batches),
+                Bytes(each.bytes),
                 each.differences,
             )
             for each in compared
@@ -184,7 +205,7 @@ def _topic(topic: Topic, name: str, *, with_charts: bool) -> Iterable[str]:
         yield '<p class="note">Charts are drawn for the largest topics only.</p>'
     for title, kind, columns, rows in (
         _partitions(topic), _batches(topic), _sizes(topic), _top_keys(topic), _codecs(topic),
-        _order(topic), _producers(topic), _epochs(topic), _retention(topic),
+        _order(topic), _transactions(topic), _producers(topic), _epochs(topic), _retention(topic),
     ):  # fmt: skip
         yield f"<h3>{title}</h3>"
         yield _table(f"{name}-{kind}", columns, rows)
@@ -195,11 +216,11 @@ Section = tuple[str, str, Sequence[str], list[tuple[Cell, ...]]]
 
 def _partitions(topic: Topic) -> Section:
     columns = ("partition", "broker", "segments", "first offset", "log end", "high watermark", "records",
-               "bytes", "first timestamp", "last timestamp")  # fmt: skip
+               "size", "first timestamp", "last timestamp")  # fmt: skip
     rows: list[tuple[Cell, ...]] = [
         (
             str(each.partition), each.broker, each.segments, each.first_offset, each.log_end_offset,
-            each.high_watermark, each.records, each.bytes, _time(each.timestamps.first_ms),
+            each.high_watermark, Count(each.records), Bytes(each.bytes), _time(each.timestamps.first_ms),
             _time(each.timestamps.last_ms),
         )
         for each in topic.partitions
@@ -209,13 +230,14 @@ def _partitions(topic: Topic) -> Section:
 
 def _batches(topic: Topic) -> Section:
     columns = ("partition", "batches", "control batches", "records a batch", "median", "99 %",
-               "bytes a batch", "median", "99 %", "with one record", "fill")  # fmt: skip
+               "size of a batch", "median", "99 %", "with one record",
+               "filled of the producers' batch.size")  # fmt: skip
     rows: list[tuple[Cell, ...]] = [
         (
-            str(each.partition), each.batches, each.control_batches, each.fill.records_mean,
-            each.fill.records_p50, each.fill.records_p99, each.fill.bytes_mean, each.fill.bytes_p50,
-            each.fill.bytes_p99, each.fill.single_record_batches,
-            f"{each.fill.fill:.1%} of {each.fill.batch_size:,}",
+            str(each.partition), Count(each.batches), Count(each.control_batches), each.fill.records_mean,
+            each.fill.records_p50, each.fill.records_p99, Bytes(each.fill.bytes_mean),
+            Bytes(each.fill.bytes_p50), Bytes(each.fill.bytes_p99), Count(each.fill.single_record_batches),
+            f"{each.fill.fill:.1%} of {each.fill.batch_size:,} bytes",
         )
         for each in topic.partitions
         if each.fill is not None
@@ -226,12 +248,12 @@ def _batches(topic: Topic) -> Section:
 def _sizes(topic: Topic) -> Section:
     sized = [(each, each.sizes, each.keys) for each in topic.partitions]
     columns = ("partition", "mean size", "median", "90 %", "99 %", "99.9 %", "keys", "with one record",
-               "without key", "tombstones", "superseded", "their bytes", "compaction saves")  # fmt: skip
+               "without key", "tombstones", "superseded", "their size", "compaction saves")  # fmt: skip
     rows: list[tuple[Cell, ...]] = [
         (
-            str(each.partition), sizes.mean, *sizes.quantiles.values(), keys.keys, keys.keys_once,
-            keys.null_key_records, keys.tombstones, keys.superseded_records, keys.superseded_bytes,
-            keys.compaction_saves_bytes,
+            str(each.partition), Bytes(sizes.mean), *map(Bytes, sizes.quantiles.values()), Count(keys.keys),
+            Count(keys.keys_once), Count(keys.null_key_records), Count(keys.tombstones),
+            Count(keys.superseded_records), Bytes(keys.superseded_bytes), Bytes(keys.compaction_saves_bytes),
         )
         for each, sizes, keys in sized
         if sizes is not None and keys is not None
@@ -241,12 +263,12 @@ def _sizes(topic: Topic) -> Section:
 
 def _top_keys(topic: Topic) -> Section:
     rows: list[tuple[Cell, ...]] = [
-        (str(top.partition), top.key, top.records, top.bytes, f"{top.share:.1%}")
+        (str(top.partition), top.key, Count(top.records), Bytes(top.bytes), f"{top.share:.1%}")
         for each in topic.partitions
         if each.keys is not None
         for top in each.keys.top
     ]
-    return "Top keys", "top-keys", ("partition", "key", "records", "bytes", "share of the partition"), rows
+    return "Top keys", "top-keys", ("partition", "key", "records", "size", "share of the partition"), rows
 
 
 def _codecs(topic: Topic) -> Section:
@@ -255,8 +277,8 @@ def _codecs(topic: Topic) -> Section:
         trial = each.trial
         used = ", ".join(f"{use.codec} ({use.batches:,} batches)" for use in each.codecs)
         if trial is not None:
-            saved = {name: f"{size:,}" for name, size in trial.saved_by_codec.items()}
-            rows.append((str(each.partition), used, trial.batches, f"{trial.ratio:.2f}", *saved.values()))
+            saved = [Bytes(size) for size in trial.saved_by_codec.values()]
+            rows.append((str(each.partition), used, trial.batches, f"{trial.ratio:.2f}", *saved))
     columns = ("partition", "codecs", "batches in the sample", "ratio", *(
         f"{name} saves" for name in ("none", "gzip", "snappy", "lz4", "zstd")
     ))  # fmt: skip
@@ -277,7 +299,7 @@ def _order(topic: Topic) -> Section:
     return "Order of offsets and timestamps", "order", columns, rows
 
 
-def _producers(topic: Topic) -> Section:
+def _transactions(topic: Topic) -> Section:
     columns = ("partition", "duplicate batches", "committed", "aborted", "open", "markers alone",
                "committed records", "aborted records", "open records")  # fmt: skip
     rows: list[tuple[Cell, ...]] = [
@@ -289,7 +311,25 @@ def _producers(topic: Topic) -> Section:
         )
         for each in topic.partitions
     ]  # fmt: skip
-    return "Idempotence and transactions", "producers", columns, rows
+    return "Idempotence and transactions", "transactions", columns, rows
+
+
+def _producers(topic: Topic) -> Section:
+    columns = ("producer id", "epoch", "partitions", "records", "size", "batches", "codecs", "transactional",
+               "first timestamp", "last timestamp")  # fmt: skip
+    rows: list[tuple[Cell, ...]] = [
+        (
+            "none" if each.producer_id is None else str(each.producer_id), each.producer_epoch,
+            each.partitions, Count(each.records), Bytes(each.bytes), Count(each.batches),
+            ", ".join(each.codecs), "yes" if each.is_transactional else "no", _time(each.first_ms),
+            _time(each.last_ms),
+        )
+        for each in topic.producers
+    ]  # fmt: skip
+    title = "Who produced"
+    if topic.producers_left_out:
+        title += f" ({topic.producers_left_out:,} with fewer bytes are left out)"
+    return title, "producers", columns, rows
 
 
 def _epochs(topic: Topic) -> Section:
@@ -317,14 +357,25 @@ def _retention(topic: Topic) -> Section:
         settings = "; ".join(
             f"{name}={setting.value} ({setting.source})" for name, setting in retention.settings.items()
         )
-        due = f"{retention.due_segments:,} ({retention.due_bytes:,} bytes)" if retention.applies else "never"
+        due = (
+            f"{retention.due_segments:,} ({format_bytes(retention.due_bytes)})"
+            if retention.applies
+            else "never"
+        )
         rows.append(
             (
                 str(each.partition), settings, due, _time(retention.next_ms), _time(retention.last_ms),
-                retention.bytes_left,
+                None if retention.bytes_left is None else Bytes(retention.bytes_left),
             )
         )  # fmt: skip
-    columns = ("partition", "settings", "segments due now", "next by time", "all by", "bytes left")
+    columns = (
+        "partition",
+        "settings",
+        "segments due now",
+        "next by time",
+        "all by",
+        "left until the next by size",
+    )
     return "Retention", "retention", columns, rows
 
 
@@ -352,6 +403,10 @@ def _table(
 def _cell(value: Cell) -> str:
     if value is None:
         return "<td></td>"
+    if isinstance(value, Bytes):
+        return f'<td class="number" title="{value:,} bytes">{format_bytes(value)}</td>'
+    if isinstance(value, Count) and value >= MILLION:
+        return f'<td class="number" title="{value:,}">{_abbreviated(value)}</td>'
     if isinstance(value, str):
         return f'<td class="wide">{escape(value)}</td>' if len(value) > 60 else f"<td>{escape(value)}</td>"
     return (
@@ -361,24 +416,28 @@ def _cell(value: Cell) -> str:
     )
 
 
+MILLION = 1_000_000
+
+
+def _abbreviated(count: int) -> str:
+    """``24.6 M``, ``1.20 G``: three digits."""
+    value, unit = (count / 1e9, "G") if count >= 999_500_000 else (count / 1e6, "M")
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+
+
+def _count(number: int | None) -> Count | None:
+    return None if number is None else Count(number)
+
+
 def _time(timestamp_ms: int | None) -> str:
-    """UTC, to the second; Python's calendar ends with the year 9999."""
-    if timestamp_ms is None:
-        return ""
-    try:
-        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"
-
-
-def _count(number: int, one: str, several: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else several or one + 's'}"
+    return "" if timestamp_ms is None else shown_time(timestamp_ms)
 
 
 PARTITIONS_MAX = 200
 """Bars in a chart of partitions: those with the most bytes."""
 
 _HEIGHT = 300
+_LEGEND = {"orientation": "h", "y": -0.3, "x": 0}
 _COLOR, _SECOND_COLOR = "#2b6cb0", "#dd6b20"
 
 
@@ -434,7 +493,7 @@ def _throughput(topic: Topic) -> go.Figure | None:
     figure.update_layout(
         yaxis={"title": "records/s", "rangemode": "tozero"},
         yaxis2={"title": "bytes/s", "overlaying": "y", "side": "right", "rangemode": "tozero"},
-        legend={"orientation": "h", "y": 1.15, "x": 1, "xanchor": "right"},
+        legend=_LEGEND,
     )
     return figure
 
@@ -469,7 +528,7 @@ def _keys(topic: Topic) -> go.Figure | None:
         name="records of these keys",
         marker_color=_SECOND_COLOR,
     )
-    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.15, "x": 1, "xanchor": "right"})
+    figure.update_layout(showlegend=True, legend=_LEGEND)
     return figure
 
 
@@ -498,7 +557,8 @@ def _figure(title: str) -> go.Figure:
     figure.update_layout(
         title={"text": title, "font": {"size": 15}},
         height=_HEIGHT,
-        margin={"l": 60, "r": 60, "t": 50, "b": 40},
+        margin={"l": 60, "r": 80, "t": 50, "b": 40},
+        modebar={"orientation": "v"},  # beside the chart: a row of buttons would lie on the title
         template="plotly_white",
     )
     return figure
@@ -523,6 +583,16 @@ _LISTS = {
         ("epoch", pa.int64()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
         ("batches", pa.int64()), ("records", pa.int64()),
     ),
+    "producers": (
+        ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("partitions", pa.int32()),
+        ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+        ("codecs", pa.list_(pa.string())), ("is_transactional", pa.bool_()), ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+    ),
+    "findings": (
+        ("severity", pa.string()), ("code", pa.string()), ("log_dir", pa.string()), ("seen", pa.string()),
+        ("advice", pa.string()), ("setting", pa.string()),
+    ),
     "damage": (
         ("log_dir", pa.string()), ("segment", pa.string()), ("position", pa.int64()), ("offset", pa.int64()),
         ("what", pa.string()),
@@ -534,6 +604,9 @@ _LISTS = {
     ),
 }  # fmt: skip
 """Columns behind topic and partition."""
+
+_OF_TOPICS = frozenset(("producers",))
+"""Without a partition."""
 
 _LOG = (("topic", pa.string()), ("partition", pa.int32()))
 
@@ -551,6 +624,9 @@ def tables(analysis: Analysis) -> dict[str, pa.Table]:
         rows["codecs"] += [log | msgspec.to_builtins(use) for use in each.codecs]
         rows["epochs"] += [log | msgspec.to_builtins(epoch) for epoch in each.epochs]
         rows["damage"] += [log | msgspec.to_builtins(damage) for damage in each.damage]
+    for topic in analysis.topics:
+        rows["producers"] += [{"topic": topic.name} | msgspec.to_builtins(each) for each in topic.producers]
+    rows["findings"] = [msgspec.to_builtins(each) for each in analysis.findings]
     for compared in analysis.replicas or []:
         row = msgspec.to_builtins(compared)
         first = row.pop("first")
@@ -563,7 +639,8 @@ def tables(analysis: Analysis) -> dict[str, pa.Table]:
         )
     found = {"partitions": pa.Table.from_pylist(_flat(partitions))}
     for name, columns in _LISTS.items():
-        found[name] = pa.Table.from_pylist(rows[name], schema=pa.schema([*_LOG, *columns]))
+        of = _LOG[:1] if name in _OF_TOPICS else _LOG
+        found[name] = pa.Table.from_pylist(rows[name], schema=pa.schema([*of, *columns]))
     return found
 
 

@@ -164,6 +164,10 @@ class MemberProcess:
         """What it has written so far, the unfinished last line left out."""
         return self._output.read_bytes().split(b"\n")[:-1]
 
+    def written_bytes(self) -> int:
+        """How much that is; it grows when it gets records, and is cheap to ask for again and again."""
+        return self._output.stat().st_size
+
     def errors(self) -> str:
         return self._output.with_suffix(".err").read_text(errors="replace")
 

@@ -18,9 +18,12 @@ RECORDS_A_SECOND = 500
 class SpreadLoad:
     """Writes numbered values to each partition in turn, from a thread, for the length of a ``with`` block."""
 
-    def __init__(self, bootstrap: str, topic: str, *, partitions: int) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, *, partitions: int, records_a_second: int = RECORDS_A_SECOND
+    ) -> None:
         self._topic = topic
         self._partitions = partitions
+        self._records_a_second = records_a_second
         logger = logging.getLogger("tests.load")
         logger.setLevel(logging.CRITICAL)  # losing connections is the plan
         self._producer = Producer({"bootstrap.servers": bootstrap} | SETTINGS, logger=logger)
@@ -46,7 +49,7 @@ class SpreadLoad:
         for number in count():
             if self._stop.is_set():
                 return
-            self._producer.poll(max(started + number / RECORDS_A_SECOND - time.monotonic(), 0))
+            self._producer.poll(max(started + number / self._records_a_second - time.monotonic(), 0))
             value = b"%012d" % number
             self._producer.produce(
                 self._topic, value=value, partition=number % self._partitions, on_delivery=self._delivered

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,29 @@ async def test_a_second_signal_ends_the_process_at_once(
     handle(*given)
     assert ended == [128 + signal.SIGTERM]
     assert not (tmp_path / "memory").exists()
+
+
+def test_an_installed_command_imports_without_looking_for_garbage() -> None:
+    """It is off when the first module is asked for, in whichever way the broker is started."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    module, _, function = project["project"]["scripts"]["minikafka-broker"].partition(":")
+    watched = """
+import gc, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "minikafka.config.broker":
+            print("collects" if gc.isenabled() else "does not collect")
+
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["--version"]
+"""
+    starts = [
+        f"from {module} import {function} as main\nsys.exit(main())",
+        "import runpy\nrunpy.run_module('minikafka.cli.broker', run_name='__main__')",
+    ]
+    for start in starts:
+        done = subprocess.run(
+            [sys.executable, "-c", watched + start], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines()[0] == "does not collect", done.stderr

@@ -8,10 +8,10 @@ import json
 from minikafka.cli.reassign.execute import CopyEstimate, estimate
 from minikafka.cli.reassign.plan import parse_plan
 from minikafka.cli.reassign.verify import find_throttles, moves_of, remove_throttles, set_throttle
-from minikafka.cli.shared.commands import format_bytes, format_duration, format_rate
 from minikafka.cli.tour.stage import Setup, Stage
 from minikafka.testing.simulation.client import make_batch
 from minikafka.testing.stories.pictures import PARTITION, TOPIC
+from minikafka.units import format_bytes, format_duration, format_rate
 
 SETUP = Setup(replicas=(1,), others=(4, 3))
 

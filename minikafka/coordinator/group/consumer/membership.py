@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -61,6 +61,7 @@ from minikafka.coordinator.group.modern_group import (
     unreleased_instance_id,
 )
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
 import msgspec
 
 from minikafka.coordinator.group.environment import StreamsGroupSettings
 from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology
 from minikafka.coordinator.group.streams.tasks import Tasks
+from minikafka.named_tuple import NamedTuple
 
 COST_OF_A_TASK = 12
 """Microseconds, of each that is given out."""

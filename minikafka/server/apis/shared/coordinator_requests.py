@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from minikafka.coordinator.group.consumer.membership import (
     Matches,
@@ -28,6 +28,7 @@ from minikafka.coordinator.group.consumer.membership import (
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation, ResourceType

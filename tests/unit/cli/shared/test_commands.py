@@ -6,16 +6,9 @@ import pytest
 
 from minikafka.cli import groups
 from minikafka.cli.reassign.verify import CopyRate
-from minikafka.cli.shared.commands import (
-    explain,
-    format_bytes,
-    format_duration,
-    format_rate,
-    parse_addresses,
-    parse_bytes,
-    with_action_first,
-)
+from minikafka.cli.shared.commands import explain, parse_addresses, parse_bytes, with_action_first
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.units import format_bytes, format_duration, format_rate
 
 
 @pytest.mark.parametrize(

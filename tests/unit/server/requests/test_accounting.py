@@ -14,7 +14,7 @@ from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming, Slo
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control import LeaderAndIsrResponse, PartitionError
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.protocol.wire.codec import RequestHeader
+from minikafka.protocol.wire.codec import RequestHeader, encode_response
 from minikafka.server.requests import (
     ClientRequestTiming,
     RequestContext,
@@ -26,7 +26,7 @@ from minikafka.server.requests import (
     request_channel_metrics,
     timed,
 )
-from minikafka.steps import finish
+from minikafka.steps import BYTES_A_STEP, ELEMENTS_A_STEP, Steps, finish
 
 
 def test_apis_have_kafkas_spelling() -> None:
@@ -60,6 +60,32 @@ def test_where_no_version_of_an_api_has_an_error_code_none_is_looked_for() -> No
 def test_error_codes_of_messages_between_brokers_are_found_too() -> None:
     answer = LeaderAndIsrResponse(ErrorCode.NONE, (PartitionError("a", 0, ErrorCode.STALE_CONTROLLER_EPOCH),))
     assert list(error_codes(answer)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+
+
+def test_elements_with_many_parts_are_gone_through_in_small_steps() -> None:
+    """Fewer topics than would be a step on their own."""
+    topics = [{"name": "a", "partitions": [{"error_code": 3}] * 10}] * (ELEMENTS_A_STEP - 1)
+    between = "".join("." if code is None else "x" for code in error_codes({"topics": topics})).split(".")
+    assert sum(map(len, between)) == 10 * len(topics)
+    assert max(map(len, between)) <= ELEMENTS_A_STEP
+
+
+def test_an_answer_is_encoded_in_small_steps() -> None:
+    config = {
+        "name": "cleanup.policy", "value": "delete", "read_only": False, "config_source": 5,
+        "is_sensitive": False, "synonyms": [],
+    }  # fmt: skip
+    resource = {
+        "error_code": ErrorCode.NONE, "error_message": None, "resource_type": 2, "resource_name": "a",
+        "configs": [config] * (ELEMENTS_A_STEP - 1),
+    }  # fmt: skip
+    body = {"throttle_time": 0, "results": [resource] * (ELEMENTS_A_STEP - 1)}
+
+    def encode() -> Steps[bytes]:
+        return encode_response(api_key=ApiKey.DESCRIBE_CONFIGS, api_version=1, correlation_id=1, body=body)
+
+    steps = sum(1 for _ in encode())
+    assert steps >= len(finish(encode())) / (2 * BYTES_A_STEP)
 
 
 def test_a_throttled_answer_counts_for_its_api() -> None:

@@ -18,21 +18,56 @@ from minikafka.network.responses import PendingState, UnfinishedRequest
 from minikafka.server.runtime.work_scheduler import FIRST_SLICE_MS, SLICE_MS, WorkScheduler
 from minikafka.steps import Steps, each, finish
 
+STEPS_A_MS = 4
+
+
+class FineClock(ManualClock):
+    """It can stand between two milliseconds."""
+
+    fraction_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + self.fraction_ns
+
+    def advance_ns(self, duration_ns: int) -> None:
+        whole_ms, self.fraction_ns = divmod(self.fraction_ns + duration_ns, 1_000_000)
+        self.advance(whole_ms)
+
 
 class World:
-    """Work whose steps take a millisecond each, on a clock that nothing else moves."""
+    """Work whose steps take a quarter of a millisecond each, on a clock that nothing else moves."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
+        self.clock = FineClock()
         self.scheduler = WorkScheduler(self.clock)
+        self.clock.advance(SLICE_MS)
         self.done: list[str] = []
+        """Whose millisecond it was."""
 
-    def work(self, name: str, steps: int) -> Steps[str]:
-        for _ in range(steps):
-            self.clock.advance(1)
+    def work(self, name: str, duration_ms: int) -> Steps[str]:
+        for _ in range(duration_ms):
+            for _ in range(STEPS_A_MS):
+                yield
+                self.clock.advance_ns(1_000_000 // STEPS_A_MS)
             self.done.append(name)
-            yield
         return f"{name} is done"
+
+    def importing(self, name: str, duration_ms: int) -> Steps[str]:
+        """The first request of its API: one long step, and two that are nothing."""
+        yield
+        self.clock.advance(duration_ms)
+        yield
+        yield
+        return f"{name} is done"
+
+    async def ms_until(self, piece: str | UnfinishedRequest) -> int:
+        """How many milliseconds go by until it is done."""
+        began_ms = self.clock.monotonic_ms()
+        if isinstance(piece, UnfinishedRequest) and not piece.has_ended:
+            ended = asyncio.Event()
+            piece.on_end = ended.set
+            await ended.wait()
+        return self.clock.monotonic_ms() - began_ms
 
 
 @pytest.fixture
@@ -44,7 +79,7 @@ async def world() -> AsyncIterator[World]:
 
 async def some_turns() -> None:
     """Of the loop; more than any work here needs."""
-    for _ in range(50):
+    for _ in range(100):
         await asyncio.sleep(0)
 
 
@@ -60,7 +95,7 @@ async def test_longer_work_gets_a_slice_in_each_turn_of_the_loop(world: World) -
     while not unfinished.has_ended:
         seen.append(len(world.done))
         await asyncio.sleep(0)
-    assert seen[0] == FIRST_SLICE_MS and len(seen) >= 4
+    assert seen[0] == FIRST_SLICE_MS and len(seen) >= 3
     assert all(0 < later - before <= SLICE_MS for before, later in pairwise(seen))
     assert unfinished.result() == "a is done"
 
@@ -73,7 +108,7 @@ async def test_one_piece_after_the_other(world: World) -> None:
     assert len(world.done) == began + SLICE_MS
     await some_turns()
     assert all(isinstance(piece, UnfinishedRequest) and piece.has_ended for piece in pieces)
-    begins, ends = ([world.done.index(name) for name in "abc"], "".join(world.done)[-96:])
+    begins, ends = ([world.done.index(name) for name in "abc"], "".join(world.done)[-84:])
     assert begins == sorted(begins) and max(begins) < 20, "all have begun"
     assert re.fullmatch("(a+b+c+|a+c+b+|b+a+c+|b+c+a+|c+a+b+|c+b+a+)", ends), ends
 
@@ -85,10 +120,10 @@ async def test_first_slices_have_no_more_of_a_turn_than_a_slice(world: World) ->
     assert len(world.done) <= most
     await asyncio.sleep(0)
     while not all(isinstance(piece, UnfinishedRequest) and piece.has_ended for piece in pieces):
-        before = len(world.done)
+        before_ms = world.clock.monotonic_ms()
         assert world.scheduler.run(world.work("short", 0)) == "short is done", "it need not wait behind them"
         await asyncio.sleep(0)
-        assert len(world.done) - before <= 2 * most
+        assert world.clock.monotonic_ms() - before_ms <= 2 * most
     assert len(world.done) == 500
 
 
@@ -105,6 +140,46 @@ async def test_work_that_waits_for_a_thread_lets_the_others_go_on(world: World) 
     assert not waiting.done()
     release.set()
     assert (await waiting).startswith("minikafka-long-work")
+
+
+ASKERS = 1_000
+SOON_MS = 5 * SLICE_MS
+
+
+def ask(world: World, count: int) -> None:
+    """Each for what takes 40 ms to answer."""
+    for number in range(count):
+        world.scheduler.run(world.work(f"asker {number}", 40), answer_may_be_large=True)
+
+
+async def test_who_asks_for_little_does_not_wait_behind_hundreds_who_ask_for_much(world: World) -> None:
+    """They ask at the same moment, so that most of them have not had their first slice."""
+    ask(world, ASKERS)
+    produce = world.scheduler.run(world.work("produce", 3))
+    assert await world.ms_until(produce) <= SOON_MS
+    metadata = world.scheduler.run(world.work("metadata", 1), answer_may_be_large=True)
+    assert await world.ms_until(metadata) <= ASKERS, "here it is one of them, and they get a millisecond each"
+
+
+async def test_the_first_request_of_an_api_does_not_count_as_long(world: World) -> None:
+    """It imports its handler for 50 ms. The first record would wait until all askers have their answers."""
+    ask(world, ASKERS)
+    for answer_may_be_large in (False, True):
+        first = world.scheduler.run(world.importing("first", 50), answer_may_be_large=answer_may_be_large)
+        assert await world.ms_until(first) <= 50 + (ASKERS if answer_may_be_large else SOON_MS)
+
+
+async def test_other_work_of_the_loop_gets_as_much_time_as_the_slices(world: World) -> None:
+    """libuv accepts one connection in a turn of the loop: a slice in each would be 5 ms for each of them."""
+    ask(world, ASKERS)
+    await some_turns()
+    began_ms, turns, half_a_ms_in_ns = world.clock.monotonic_ms(), 200, 500_000
+    for _ in range(turns):
+        world.clock.advance_ns(half_a_ms_in_ns)
+        await asyncio.sleep(0)
+    others_ms = turns // 2
+    slices_ms = world.clock.monotonic_ms() - began_ms - others_ms
+    assert others_ms - SLICE_MS <= slices_ms <= others_ms + SLICE_MS
 
 
 async def test_what_has_waited_for_a_thread_does_not_wait_in_line_too(world: World) -> None:
