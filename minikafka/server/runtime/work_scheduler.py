@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from minikafka.clock import Clock
 from minikafka.network.responses import PendingResponse, UnfinishedRequest
@@ -41,18 +42,55 @@ SLICE_MS = 5
 notice."""
 
 
+class _SharedSlices:
+    """Of one loop: who waits for a slice, first come first served."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ends_at = loop.time()
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    async def next(self, loop: asyncio.AbstractEventLoop) -> None:
+        turn = loop.create_future()
+        self.waiting.append(turn)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._turn, loop)
+        await turn
+        self.ends_at = loop.time() + SLICE_MS / 1000
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self.waiting:
+            turn = self.waiting.popleft()
+            if not turn.done():  # it may have been cancelled
+                turn.set_result(None)
+                break
+        self._is_scheduled = bool(self.waiting)
+        if self.waiting:
+            loop.call_soon(self._turn, loop)
+
+
+_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _SharedSlices] = WeakKeyDictionary()
+
+
 class TimeSlice:
-    """Made where the work begins; ``give_way`` after each small step of it."""
+    """Made where the work begins; ``give_way`` after each small step of it. A turn of the loop has one slice
+    for all of them together: hundreds of clients may have topics created at the same moment."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
+        self._loop = loop = asyncio.get_running_loop()
+        shared = _SHARED.get(loop)
+        if shared is None:
+            shared = _SHARED[loop] = _SharedSlices(loop)
+        self._shared = shared
+        now = loop.time()
+        if not shared.waiting and now >= shared.ends_at:
+            shared.ends_at = now + SLICE_MS / 1000
 
     async def give_way(self) -> None:
-        """Let all other tasks have a turn, if this one has lasted long enough."""
-        if self._loop.time() - self._began >= SLICE_MS / 1000:
-            await asyncio.sleep(0)
-            self._began = self._loop.time()
+        """Let all other tasks have a turn, if these have lasted long enough."""
+        if self._loop.time() >= self._shared.ends_at:
+            await self._shared.next(self._loop)
 
 
 T = TypeVar("T")
