@@ -2,8 +2,8 @@
 
 Kafka has threads for this, which the operating system slices. Here code that decodes, answers or encodes what
 may be large does it in steps (``minikafka.steps``). Work that fits into its first slice is done at once, as
-if there were no steps. What remains waits in a line for all connections: one slice each turn of the loop,
-however many such requests there are, and one of them in memory as values.
+if there were no steps. What remains waits in line: at most one slice in a turn of the loop, however many such
+requests there are, and of the long ones one or two in memory as values.
 
 Hundreds may ask for much at the same moment. Others are served meanwhile:
 - The loop's other work (new connections, other requests) gets as much time as these slices, if it needs it.
@@ -204,9 +204,9 @@ class WorkScheduler:
         finally:
             del done  # else an error keeps itself, and all that ``work`` had, until the garbage is collected
 
-    async def finished(self, steps: Steps[T]) -> T:
+    async def finished(self, steps: Steps[T], *, answer_may_be_large: bool = False) -> T:
         """The same for those who can await."""
-        result = self.run(steps)
+        result = self.run(steps, answer_may_be_large=answer_may_be_large)
         if not isinstance(result, UnfinishedRequest):
             return result
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
