@@ -195,7 +195,7 @@ class Dispatcher:
         elif isinstance(answer, Mapping | msgspec.Struct):
             result = ((yield from encode_answer(self._services.request_metrics, context, answer)),)
         elif isinstance(answer, Coroutine):
-            result = self._answer_later(context, answer)
+            result = self._answer_later(route, context, answer)
         else:
             raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
         return result if timing is None else timed(timing, result)
@@ -251,7 +251,9 @@ class Dispatcher:
                 found = repeated_fetch.RepeatedFetch.of(self._services, context, request, view)
                 connection.memory = found or memory
 
-    def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
+    def _answer_later(
+        self, route: _Route, context: RequestContext, work: Coroutine[Any, Any, AnyBody]
+    ) -> PendingResponse:
         pending = PendingResponse()
         handler_time = context.handler_time
         if handler_time is not None:
@@ -260,8 +262,10 @@ class Dispatcher:
         async def answer() -> None:
             try:
                 body = await (work if handler_time is None else handler_time.measure(work))
-                metrics = self._services.request_metrics
-                response = await self._services.scheduler.finished(encode_answer(metrics, context, body))
+                response = await self._services.scheduler.finished(
+                    encode_answer(self._services.request_metrics, context, body),
+                    answer_may_be_large=route.answer_may_be_large,
+                )
             except BaseException:
                 pending.abandon()
                 raise

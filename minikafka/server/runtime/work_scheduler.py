@@ -2,8 +2,8 @@
 
 Kafka has threads for this, which the operating system slices. Here code that decodes, answers or encodes what
 may be large does it in steps (``minikafka.steps``). Work that fits into its first slice is done at once, as
-if there were no steps. What remains waits in a line for all connections: one slice each turn of the loop,
-however many such requests there are, and one of them in memory as values.
+if there were no steps. What remains waits in line: at most one slice in a turn of the loop, however many such
+requests there are, and of the long ones one or two in memory as values.
 
 Hundreds may ask for much at the same moment. Others are served meanwhile:
 - The loop's other work (new connections, other requests) gets as much time as these slices, if it needs it.
@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from minikafka.clock import Clock
 from minikafka.network.responses import PendingResponse, UnfinishedRequest
@@ -41,18 +42,55 @@ SLICE_MS = 5
 notice."""
 
 
+class _SharedSlices:
+    """Of one loop: who waits for a slice, first come first served."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ends_at = loop.time()
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    async def next(self, loop: asyncio.AbstractEventLoop) -> None:
+        turn = loop.create_future()
+        self.waiting.append(turn)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._turn, loop)
+        await turn
+        self.ends_at = loop.time() + SLICE_MS / 1000
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self.waiting:
+            turn = self.waiting.popleft()
+            if not turn.done():  # it may have been cancelled
+                turn.set_result(None)
+                break
+        self._is_scheduled = bool(self.waiting)
+        if self.waiting:
+            loop.call_soon(self._turn, loop)
+
+
+_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _SharedSlices] = WeakKeyDictionary()
+
+
 class TimeSlice:
-    """Made where the work begins; ``give_way`` after each small step of it."""
+    """Made where the work begins; ``give_way`` after each small step of it. A turn of the loop has one slice
+    for all of them together: hundreds of clients may have topics created at the same moment."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
+        self._loop = loop = asyncio.get_running_loop()
+        shared = _SHARED.get(loop)
+        if shared is None:
+            shared = _SHARED[loop] = _SharedSlices(loop)
+        self._shared = shared
+        now = loop.time()
+        if not shared.waiting and now >= shared.ends_at:
+            shared.ends_at = now + SLICE_MS / 1000
 
     async def give_way(self) -> None:
-        """Let all other tasks have a turn, if this one has lasted long enough."""
-        if self._loop.time() - self._began >= SLICE_MS / 1000:
-            await asyncio.sleep(0)
-            self._began = self._loop.time()
+        """Let all other tasks have a turn, if these have lasted long enough."""
+        if self._loop.time() >= self._shared.ends_at:
+            await self._shared.next(self._loop)
 
 
 T = TypeVar("T")
@@ -166,9 +204,9 @@ class WorkScheduler:
         finally:
             del done  # else an error keeps itself, and all that ``work`` had, until the garbage is collected
 
-    async def finished(self, steps: Steps[T]) -> T:
+    async def finished(self, steps: Steps[T], *, answer_may_be_large: bool = False) -> T:
         """The same for those who can await."""
-        result = self.run(steps)
+        result = self.run(steps, answer_may_be_large=answer_may_be_large)
         if not isinstance(result, UnfinishedRequest):
             return result
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()

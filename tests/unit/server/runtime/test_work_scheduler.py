@@ -15,7 +15,7 @@ from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError
 from minikafka.network.connection import PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
-from minikafka.server.runtime.work_scheduler import FIRST_SLICE_MS, SLICE_MS, WorkScheduler
+from minikafka.server.runtime.work_scheduler import FIRST_SLICE_MS, SLICE_MS, TimeSlice, WorkScheduler
 from minikafka.steps import Steps, each, finish
 
 STEPS_A_MS = 4
@@ -246,3 +246,32 @@ def test_all_steps_at_once() -> None:
 
     with pytest.raises(InvariantError, match="waits for a thread"):
         finish(waits())
+
+
+async def test_a_turn_has_one_slice_for_all_who_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred clients have topics created; one of them goes away."""
+    loop = asyncio.get_running_loop()
+    now_s, step_s, count = loop.time(), 0.0001, 100
+    monkeypatch.setattr(loop, "time", lambda: now_s)
+    ended = []
+
+    async def work(name: int) -> None:
+        nonlocal now_s
+        time_slice = TimeSlice()
+        for _ in range(200):
+            now_s += step_s
+            await time_slice.give_way()
+        ended.append(name)
+
+    tasks = [asyncio.create_task(work(number)) for number in range(count)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.sleep(0)
+    longest_s = 0.0
+    while len(ended) < count - 1:
+        before_s = now_s
+        await asyncio.sleep(0)
+        longest_s = max(longest_s, now_s - before_s)
+    assert longest_s <= 2 * SLICE_MS / 1000
+    assert ended == [0, *range(2, count)], "first come, first served"
+    await asyncio.gather(*tasks, return_exceptions=True)
