@@ -25,9 +25,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -58,22 +58,41 @@ _KEEP_LITTLE = {
 """Batches come with hundreds of MB a second."""
 
 _COUNTED = "minikafka.cli.broker"
-_MODULES = {"with": _COUNTED, "without": "tests.benchmarks.uncounted_broker", "same": _COUNTED}
+
+
+class Peer(NamedTuple):
+    """One of the brokers that take turns."""
+
+    module: str
+    properties: Mapping[str, object]
+
+
+_PEERS = {
+    "with": Peer(_COUNTED, {}),
+    "without": Peer("tests.benchmarks.uncounted_broker", {}),
+    "same": Peer(_COUNTED, {}),
+}
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows of a summary, then of the path, then of the scrapes."""
+    return [*paired(_PEERS, quick), *paths(quick), *scrapes()]
+
+
+def paired(peers: Mapping[str, Peer], quick: bool) -> list[dict[str, Any]]:
+    """What the peer ``with`` has of the rate of the one ``without``; ``same`` is a twin of the first."""
     rounds: dict[Workload, list[Round]] = {workload: [] for workload in WORKLOADS}
     for _ in range(ROUNDS // 4 if quick else ROUNDS):
         with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
             brokers = {
-                peer: stack.enter_context(running(Path(directory) / peer, module, **_KEEP_LITTLE))
-                for peer, module in _MODULES.items()
+                name: stack.enter_context(
+                    running(Path(directory) / name, peer.module, **_KEEP_LITTLE, **peer.properties)
+                )
+                for name, peer in peers.items()
             }
             for number, workload in enumerate(WORKLOADS):
                 rounds[workload].append(one_round(brokers, workload, f"paired-{number}"))
-    rows = [row for workload, its_rounds in rounds.items() for row in compared(workload, its_rounds)]
-    return [*rows, *paths(quick), *scrapes()]
+    return [row for workload, its_rounds in rounds.items() for row in compared(workload, its_rounds)]
 
 
 @contextlib.contextmanager
@@ -118,7 +137,7 @@ def compared(workload: Workload, rounds: list[Round]) -> list[dict[str, Any]]:
         ratio, low, high = median_interval(ratios("without"))
         best = {
             peer: undisturbed([of(turns[peer]) for each in rounds for turns in each], most=most)
-            for peer in _MODULES
+            for peer in rounds[0][0]
         }
         return {
             "name": f"{workload.name}: {name}, with / without",
@@ -165,7 +184,7 @@ def scrapes() -> list[dict[str, Any]]:
     """How long they take, and how long they hold up the loop."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker = stack.enter_context(running(directory / "data", _MODULES["with"]))
+        broker = stack.enter_context(running(directory / "data", _COUNTED))
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("wide", PARTITIONS, 1)])["wide"].result(60)
         before_mb = resident_mb(broker.pid)
