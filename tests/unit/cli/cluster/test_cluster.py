@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import queue
@@ -14,7 +15,7 @@ import sys
 import threading
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -221,12 +222,29 @@ def test_bad_usage(options: list[str], capsys: pytest.CaptureFixture[str]) -> No
     assert options[0].partition("=")[0] in capsys.readouterr().err
 
 
-def ask(action: str, node_id: int, directory: Path) -> subprocess.CompletedProcess[str]:
-    """``minikafka cluster start|stop|kill ID``, as in another terminal."""
+class Asked(NamedTuple):
+    """What became of a command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def ask(action: str, node_id: int, directory: Path) -> Asked:
+    """``minikafka cluster start|stop|kill ID``, which knows of the cluster what its directory says."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        status = cluster_command.main([action, str(node_id), f"--data-dir={directory}"])
+    return Asked(status, out.getvalue(), errors.getvalue())
+
+
+def ask_as_process(action: str, node_id: int, directory: Path) -> Asked:
+    """As in another terminal."""
     command = [sys.executable, "-P", "-m", "minikafka.cli.main", "cluster", action, str(node_id)]
-    return subprocess.run(
+    done = subprocess.run(
         [*command, f"--data-dir={directory}"], capture_output=True, text=True, timeout=2 * WAIT_S
     )
+    return Asked(done.returncode, done.stdout, done.stderr)
 
 
 def free_ports(count: int) -> int:
@@ -323,5 +341,5 @@ def test_two_clusters_side_by_side(tmp_path: Path) -> None:
     options = ("--brokers=1", "--http-port=0")
     with Process(tmp_path / "a", *options) as one, Process(tmp_path / "b", *options) as other:
         children = one.child(1), other.child(1)
-        assert ask("stop", 1, tmp_path / "b").returncode == 0
+        assert ask_as_process("stop", 1, tmp_path / "b").returncode == 0
         assert list(map(is_running, children)) == [True, False]
