@@ -24,7 +24,7 @@ from tests.integration.support.spread_load import SpreadLoad
 pytestmark = pytest.mark.minikafka_only
 
 TOPIC, PARTITIONS = "records", 8
-RECORDS_A_SECOND = 25
+RECORDS_A_SECOND = 62
 """In each partition: whatever befalls a member, some are on their way to it."""
 CLASSIC = ("confluent", "aiokafka", "kafka-python", "kcat")
 MOVING = (
