@@ -444,7 +444,7 @@ async def test_what_a_regex_matches_is_authorized_a_few_topics_at_a_time(
     authorizer.allow_all_but()
     asked_in_a_step = [0]
 
-    def one_by_one(steps: Steps[Any]) -> Any:
+    def one_by_one(steps: Steps[Any], *, answer_may_be_large: bool = False) -> Any:
         while True:
             before = len(authorizer.asked)
             try:
@@ -489,7 +489,7 @@ async def test_expressions_are_looked_at_again_in_steps_and_topics_may_come_mean
 
         return SimpleNamespace(fullmatch=fullmatch)
 
-    async def one_by_one(steps: Steps[Any]) -> Any:
+    async def one_by_one(steps: Steps[Any], *, answer_may_be_large: bool = False) -> Any:
         while True:
             before = len(matched)
             try:
