@@ -47,7 +47,7 @@ def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "first"),
-    # Of the latter, seed 4 finds only that nobody can write any more, after a minute of CPU time.
+    # Of the latter, seed 4 finds only that no producer can write any more, after a minute of CPU time.
     [("duplicate-sequence-accepted", 0), ("acknowledged-before-replicated", 10)],
 )
 def test_a_defect_is_found(name: str, first: int) -> None:

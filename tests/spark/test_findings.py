@@ -1,4 +1,4 @@
-"""The rules of findings, without Spark: what somebody should act on, and what is no finding."""
+"""The rules of findings, without Spark: what should be acted on, and what is no finding."""
 
 from __future__ import annotations
 

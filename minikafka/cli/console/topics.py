@@ -48,7 +48,7 @@ SAMPLES_MAX: Final = 2 * COUNTED_MAX
 
 
 class TopicsView:
-    """The list, and how many records come to its topics: from what was counted when somebody last looked."""
+    """The list, and how many records come to its topics: from what was counted the last time."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -114,7 +114,7 @@ class TopicsView:
         return rows
 
     def _rate(self, name: str, now: _Sample) -> float | None:
-        """Offsets that the high watermarks have moved, in a second. None: nobody has looked before."""
+        """Offsets that the high watermarks have moved, in a second. None: it was not counted before."""
         before, last = self._samples.pop(name, (now, now))
         if now.at_ms - last.at_ms >= RATE_MS:
             before, last = last, now

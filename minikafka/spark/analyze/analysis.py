@@ -386,7 +386,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody should look at, the gravest first; ``spark.analyze.findings`` has the rules."""
+    """What needs attention, the gravest first; ``spark.analyze.findings`` has the rules."""
 
     severity: str
     """``error``: records are lost or will be; ``warning``: they may be; ``notice``: what costs too much."""

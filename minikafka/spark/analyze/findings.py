@@ -1,4 +1,4 @@
-"""What an analysis shows that somebody should act on: rules over its figures, without Spark.
+"""What an analysis shows that should be acted on: rules over its figures, without Spark.
 
 A finding says what was seen, with units, and what to do, with the property's Kafka name. Errors come first,
 then warnings, then notices, each in the order of topics. Internal topics (``__consumer_offsets``, …) are

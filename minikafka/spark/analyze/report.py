@@ -96,7 +96,7 @@ def _findings(analysis: Analysis) -> Iterable[str]:
         "findings",
         ("severity", "where", "what was seen", "what to do", "setting"),
         [(each.severity, where(each), each.seen, each.advice, each.setting) for each in shown],
-        empty="nothing that somebody should look at",
+        empty="none",
     )
     if len(analysis.findings) > len(shown):
         yield f'<p class="note">{len(analysis.findings) - len(shown):,} more are in the JSON.</p>'
