@@ -8,6 +8,11 @@ new one, from sequence 0 on, all that it has no answer for. What of that had bee
 was lost with the connection, is there twice (confluentinc/librdkafka#4953).
 ``tests/integration/test_raised_epochs.py`` has it happen on Apache Kafka alone.
 
+Java's producer has a fault of the same kind: a leader that was just elected refuses its first batches, then
+takes one from behind them, since it knows nothing of the producer and any first sequence will do. What is
+before that is out of order from then on, and tried again for delivery.timeout.ms. That is no duplicate: the
+run ends because the producer does not end (seed 5 on SQLite).
+
 ``known_duplicates`` finds those of a run. A duplicate is known only when all of this holds:
 
 - both copies have the same producer id, and the second a higher epoch;

@@ -20,7 +20,7 @@ KINDS = 3
 """At least so many kinds of faults, on a machine that has much else to do; a dozen on one that has not."""
 
 
-@pytest.mark.parametrize(("store", "seed", "of_kafka"), [("sqlite", 5, 0), ("zookeeper", 2, 2)])
+@pytest.mark.parametrize(("store", "seed", "of_kafka"), [("sqlite", 7, 0), ("zookeeper", 2, 2)])
 def test_what_clients_see_under_faults_is_what_a_log_can_do(
     store: str, seed: int, of_kafka: int, tmp_path: Path
 ) -> None:
