@@ -481,7 +481,7 @@ def test_the_command_with_tls_is_for_who_has_a_certificate(start_broker: StartBr
         f"ssl.truststore.type=PEM\nssl.truststore.location={tmp_path / 'ca.pem'}\n"
         "ssl.client.auth=required\n"
     )
-    stranger = ssl.create_default_context(cadata=authority.pem())
+    without_certificate = ssl.create_default_context(cadata=authority.pem())
     ops = ssl.create_default_context(cadata=authority.pem())
     ops.load_cert_chain(authority.issue("ops").write_pem(tmp_path / "ops.pem"))
     with running_console(broker.bootstrap, f"--http-tls={tls}", "--admin") as address:
@@ -493,7 +493,7 @@ def test_the_command_with_tls_is_for_who_has_a_certificate(start_broker: StartBr
             headers={"content-type": "application/json"},
         )
         with pytest.raises((OSError, urllib.error.URLError)):
-            urllib.request.urlopen(request, timeout=DEADLINE_S, context=stranger).close()
+            urllib.request.urlopen(request, timeout=DEADLINE_S, context=without_certificate).close()
         with urllib.request.urlopen(request, timeout=DEADLINE_S, context=ops) as answer:
             assert [(each["from"], each["to"]) for each in json.load(answer)["changes"]] == [(1, 0)]
 

@@ -387,8 +387,9 @@ def _spread(topic: Topic, now_ms: int) -> Iterator[Finding]:
     if count < 2 or topic.records < RECORDS_MIN:
         return
     mean = topic.records / count
-    hot = [each for each in topic.partitions if each.records >= HOT_PARTITION * mean]
-    for each in hot if count > 2 else [one for one in hot if one.records < topic.records]:
+    for each in topic.partitions:
+        if each.records < HOT_PARTITION * mean or count == 2:  # of two it has all, and the other is idle
+            continue
         yield _finding(
             NOTICE,
             "hot-partition",
