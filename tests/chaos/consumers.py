@@ -219,7 +219,11 @@ def by_kafka_python(reading: Reading) -> None:
     consumer.subscribe(reading.topics, listener=listener_of(ConsumerRebalanceListener, reading))
     while not reading.stop.is_set():
         invoked_ms = now_ms()
-        polled = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
+        try:
+            polled = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
+        except KafkaError as error:  # as when a broker has left between its choice and the request to it
+            print(f"poll: {error!r}", file=sys.stderr)
+            continue
         records = records_of(polled)
         reading.polled(invoked_ms, records)
         if not records:
