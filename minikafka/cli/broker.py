@@ -527,7 +527,7 @@ def command_line_settings(arguments: argparse.Namespace) -> list[Setting]:
         settings.append(Setting("listeners", f"{protocol}://localhost:{arguments.port}", "--port"))
         settings.append(Setting("advertised.listeners", "", "--port"))
     if arguments.listen is not None:
-        host, port = _parse_listen(arguments.listen)
+        host, port = parse_listen(arguments.listen)
         settings.append(Setting("listeners", str(Listener(protocol, host, port)), "--listen"))
         if all(each.name != "advertised.listeners" for each in given):
             settings.append(Setting("advertised.listeners", "", "--listen"))
@@ -550,7 +550,7 @@ def command_line_settings(arguments: argparse.Namespace) -> list[Setting]:
     return [*given, *settings]
 
 
-def _parse_listen(text: str) -> tuple[str, int]:
+def parse_listen(text: str) -> tuple[str, int]:
     """``HOST``, ``HOST:PORT``, ``[v6]``, ``[v6]:PORT`` or an IPv6 address; empty for every interface. Raises
     ConfigError."""
     host, port = text, str(DEFAULT_PORT)

@@ -31,20 +31,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from minikafka.cli.broker import HTTP_PORT_BASE, OFF, admin_lines
+from minikafka.cli.broker import DEFAULT_PORT, HTTP_PORT_BASE, OFF, admin_lines, parse_listen
+from minikafka.cli.cluster import machine
 from minikafka.cli.cluster import supervisor as cluster_control
 from minikafka.cli.cluster.supervisor import (
     DEFAULT_DATA_DIR,
-    HOST,
+    EVERY_INTERFACE,
+    LOCALHOST,
     ChildMember,
     ClusterSupervisor,
     InProcessMember,
     Member,
     MemberConfig,
 )
+from minikafka.config.listeners import Listener
 from minikafka.config.loader import Setting, configured, load, parse_setting
 from minikafka.errors import ConfigError, KafkaError, PeerProtocolError, StartError
 from minikafka.files import make_private_directory
+from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 
@@ -221,6 +225,8 @@ def _leader(broker: int) -> str:
 
 
 FAILURE = 1
+AUTO = "auto"
+"""``--brokers``: one for each core."""
 BROKERS_MAX = 100
 PORT_MAX = 65535
 NODE_ID_MAX = 2**31 - 1
@@ -244,7 +250,14 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    options.add_argument("--brokers", type=int, default=3, metavar="N", help="how many (3)")
+    options.add_argument(
+        "--brokers",
+        default="3",
+        metavar="N",
+        help="how many (3); auto: one for each core that this process may use, so that they do together what "
+        "one broker of Kafka does on this machine: topics of as many partitions, kept once unless a topic "
+        "says otherwise, memory divided between them, the machine as their rack",
+    )
     options.add_argument(
         "--in-process", action="store_true", help="all brokers in this process, instead of one process each"
     )
@@ -254,19 +267,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help=f"keep records, logs and the cluster's state below DIR ({DEFAULT_DATA_DIR})",
     )
-    options.add_argument(
-        "--port",
-        type=int,
-        default=9092,
-        metavar="PORT",
-        help="of the first broker; the others take the next ones (9092; 0: any free ports)",
-    )
-    options.add_argument(
-        "--http-port",
-        metavar="PORT",
-        help="of the first broker's status page and metrics; the others take the next ones "
-        f"({HTTP_PORT_BASE} + the broker's id, where that is free; 0: any free ports, off: none)",
-    )
+    _add_where(options)
     options.add_argument(
         "--first-id",
         type=int,
@@ -300,6 +301,28 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
+def _add_where(options: argparse.ArgumentParser) -> None:
+    """Ports and addresses."""
+    options.add_argument(
+        "--port",
+        type=int,
+        metavar="PORT",
+        help="of the first broker; the others take the next ones (9092; 0: any free ports)",
+    )
+    options.add_argument(
+        "--listen",
+        metavar="HOST[:PORT]",
+        help="listen on HOST, the first broker on PORT (9092), instead of localhost; "
+        "0.0.0.0 is every interface",
+    )
+    options.add_argument(
+        "--http-port",
+        metavar="PORT",
+        help="of the first broker's status page and metrics; the others take the next ones "
+        f"({HTTP_PORT_BASE} + the broker's id, where that is free; 0: any free ports, off: none)",
+    )
+
+
 def subcommand_parsers() -> dict[str, argparse.ArgumentParser]:
     """The command lines of ``describe``, ``start``, ``stop`` and ``kill``."""
     from minikafka.cli.cluster import describe as cluster_describe
@@ -319,16 +342,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return cluster_control.main(given[0], given[1:])
     options = parser()
     arguments = options.parse_args(given)
-    if not 1 <= arguments.brokers <= BROKERS_MAX:
-        options.error(f"--brokers {arguments.brokers}: must be from 1 to {BROKERS_MAX}")
-    if not 0 <= arguments.first_id <= NODE_ID_MAX - arguments.brokers:
-        options.error(f"--first-id {arguments.first_id}: must be from 0 to {NODE_ID_MAX - arguments.brokers}")
-    if arguments.http_port is not None and not _is_http_port(arguments.http_port, arguments.brokers):
-        options.error(
-            f"--http-port {arguments.http_port}: must be off, or from 0 to {PORT_MAX - arguments.brokers}"
-        )
-    if not 0 <= arguments.port <= PORT_MAX - arguments.brokers:
-        options.error(f"--port {arguments.port}: must be from 0 to {PORT_MAX - arguments.brokers}")
+    if mistake := mistake_in(arguments):
+        options.error(mistake)
     try:
         configs = member_configs(arguments)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -339,6 +354,63 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILURE
 
 
+def mistake_in(arguments: argparse.Namespace) -> str:
+    """What cannot be in the options, if anything; ``--brokers`` is a number afterwards."""
+    arguments.is_auto = arguments.brokers == AUTO
+    if arguments.is_auto:
+        arguments.brokers = str(min(max(machine.usable_cores(), _brokers_before(arguments)), BROKERS_MAX))
+    if not _is_number(arguments.brokers) or not 1 <= int(arguments.brokers) <= BROKERS_MAX:
+        return f"--brokers {arguments.brokers}: must be from 1 to {BROKERS_MAX}, or {AUTO}"
+    count = arguments.brokers = int(arguments.brokers)
+    if not 0 <= arguments.first_id <= NODE_ID_MAX - count:
+        return f"--first-id {arguments.first_id}: must be from 0 to {NODE_ID_MAX - count}"
+    if arguments.http_port is not None and not _is_http_port(arguments.http_port, count):
+        return f"--http-port {arguments.http_port}: must be off, or from 0 to {PORT_MAX - count}"
+    if arguments.port is not None and arguments.listen is not None:
+        return "--port and --listen say the same thing twice: --listen takes HOST:PORT"
+    arguments.host, port = LOCALHOST, DEFAULT_PORT if arguments.port is None else arguments.port
+    if arguments.listen is not None:
+        try:
+            arguments.host, port = parse_listen(arguments.listen)
+        except ConfigError as error:
+            return str(error)
+    if not 0 <= port <= PORT_MAX - count:
+        return f"{_port_option(arguments)} {port}: must be from 0 to {PORT_MAX - count}"
+    arguments.port = port
+    return ""
+
+
+def _brokers_before(arguments: argparse.Namespace) -> int:
+    """How many have their records in the directory: on fewer cores all of them are needed still."""
+    directory = Path(arguments.data_dir)
+    number = 0
+    while (directory / f"broker-{arguments.first_id + number}").is_dir():
+        number += 1
+    return number
+
+
+def _port_option(arguments: argparse.Namespace) -> str:
+    return "--port" if arguments.listen is None else "--listen"
+
+
+def _common_properties(arguments: argparse.Namespace, directory: Path) -> dict[str, str]:
+    """Of all brokers; what ``--set`` says comes later, and counts."""
+    count = arguments.brokers
+    common = DEFAULTS | {"default.replication.factor": str(min(3, count))}
+    if arguments.zookeeper is not None:
+        common["zookeeper.connect"] = arguments.zookeeper
+    else:
+        common["coordination"] = f"sqlite:///{directory}/coordination.sqlite"
+    if arguments.api_versions is not None:
+        common["api.versions"] = arguments.api_versions
+    if arguments.is_auto:
+        common |= {"num.partitions": str(count), "broker.rack": machine.machine_name()}
+        common |= machine.memory_properties(count, machine.usable_memory())
+        if arguments.zookeeper is None:  # all on this machine: another copy on the same disk keeps nothing
+            common["default.replication.factor"] = "1"
+    return common
+
+
 def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
     """What each broker is started with.
 
@@ -346,13 +418,7 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
         ConfigError: a property cannot be. StartError: a port is taken, the directory cannot be made.
     """
     directory = Path(arguments.data_dir).absolute()
-    common = DEFAULTS | {"default.replication.factor": str(min(3, arguments.brokers))}
-    if arguments.zookeeper is not None:
-        common["zookeeper.connect"] = arguments.zookeeper
-    else:
-        common["coordination"] = f"sqlite:///{directory}/coordination.sqlite"
-    if arguments.api_versions is not None:
-        common["api.versions"] = arguments.api_versions
+    common = _common_properties(arguments, directory)
     for setting in map(parse_setting, arguments.set):
         if setting.name == "api.versions" and arguments.api_versions is not None:
             raise ConfigError(
@@ -375,8 +441,9 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
             log_path=directory / f"broker-{node_id}.log",
             properties=common | {"node.id": str(node_id)},
             http_port=_http_port(arguments.http_port, index),
+            host=arguments.host,
         )
-        for index, port in enumerate(_ports(arguments.port, arguments.brokers, arguments.first_id))
+        for index, port in enumerate(_ports(arguments))
         for node_id in [arguments.first_id + index]
     ]
     if arguments.secure:
@@ -397,41 +464,57 @@ def _secured(configs: Sequence[MemberConfig], directory: Path) -> list[MemberCon
 
     secured = []
     for config in configs:
-        listening = Setting("listeners", f"SASL_SSL://{HOST}:{config.port}", "--port")
+        listening = Setting("listeners", str(Listener("SASL_SSL", config.host, config.port)), "--listen")
         given = configured(environment=os.environ, settings=[*config.settings(), listening])
         setup = make_secure_setup(given, str(directory))
-        address = "{}:{}".format(*config.address)
-        setup.write_admin_files(address)
-        security = client_security(java_settings(setup.login(BROKER_USER, address)))
+        setup.write_admin_files(config.advertised)
+        security = client_security(java_settings(setup.login(BROKER_USER, format_address(*config.address))))
         secured.append(replace(config, secure=setup, security=security))
     return secured
 
 
 def _is_http_port(text: str, count: int) -> bool:
-    return text == OFF or (text.isascii() and text.isdigit() and int(text[:6]) <= PORT_MAX - count)
+    return text == OFF or (_is_number(text) and int(text[:6]) <= PORT_MAX - count)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _http_port(first: str | None, index: int) -> str | None:
     return first if first in (None, OFF, "0") else str(int(first) + index)
 
 
-def _ports(first: int, count: int, first_id: int) -> list[int]:
-    """Free ones. Raises StartError: one of those that were asked for is in use."""
+def _ports(arguments: argparse.Namespace) -> list[int]:
+    """Free ones. Raises StartError: one of those that were asked for is in use, the host is none of ours."""
+    host, first = arguments.host, arguments.port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host or EVERY_INTERFACE, None, family=_family(host), type=socket.SOCK_STREAM
+        )[0]
+    except OSError as error:
+        raise StartError(f"--listen {host}: cannot be resolved: {error.strerror}") from None
     with contextlib.ExitStack() as probes:
         ports = []
-        for number in range(count):
-            probe = probes.enter_context(socket.socket())
+        for number in range(arguments.brokers):
+            probe = probes.enter_context(socket.socket(family))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             port = first + number if first else 0
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((address[0], port))
             except OSError as error:
                 raise StartError(
-                    f"broker {first_id + number} cannot listen on port {port}: "
-                    f"{os.strerror(error.errno or 0)}; --port chooses others"
+                    f"broker {arguments.first_id + number} cannot listen on port {port}"
+                    f"{'' if host == LOCALHOST else f' of {host or EVERY_INTERFACE}'}: "
+                    f"{os.strerror(error.errno or 0)}; {_port_option(arguments)} chooses others"
                 ) from None
             ports.append(probe.getsockname()[1])
         return ports
+
+
+def _family(host: str) -> int:
+    """IPv4 where a name may be both: one port that is free there is as good as free."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _kind(arguments: argparse.Namespace) -> Callable[[MemberConfig], Member]:
@@ -487,7 +570,7 @@ async def _serve(members: Sequence[Member], directory: Path) -> int:
 
 
 def _banner(members: Sequence[Member], pages: Sequence[str | None]) -> list[tuple[str, str]]:
-    servers = ",".join("{}:{}".format(*member.config.address) for member in members)
+    servers = ",".join(member.config.advertised for member in members)
     secure = members[0].config.secure
     return [
         ("bootstrap servers", servers),

@@ -39,10 +39,12 @@ import msgspec
 from minikafka.cli.broker import OFF, http_url, status_page_in, usual_http_port
 from minikafka.cli.shared.commands import INTERRUPTED
 from minikafka.config.broker import is_password
+from minikafka.config.listeners import Listener
 from minikafka.config.loader import Setting, load
 from minikafka.config.properties import properties_line
 from minikafka.errors import MinikafkaError, StartError
 from minikafka.files import open_regular
+from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -57,7 +59,8 @@ STOP_DEADLINE_S = 30.0
 BANNER_DEADLINE_S = 15.0
 """A broker without a controller says that it is up after ten seconds."""
 POLL_S = 0.05
-HOST = "localhost"
+LOCALHOST = "localhost"
+EVERY_INTERFACE = "0.0.0.0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,8 @@ class MemberConfig:
     properties: dict[str, str]
     http_port: str | None = None
     """A number or ``off``; None: what the properties or a broker's own default say."""
+    host: str = LOCALHOST
+    """What it listens on; empty: every interface."""
     secure: SecureSetup | None = None
     """What ``--secure`` has made for it; None: anybody may do anything."""
     security: ClientSecurity | None = None
@@ -78,11 +83,17 @@ class MemberConfig:
 
     @property
     def address(self) -> tuple[str, int]:
-        return HOST, self.port
+        """Where this process, and each on this machine, reaches it."""
+        return self.host or LOCALHOST, self.port
+
+    @property
+    def advertised(self) -> str:
+        """Where clients elsewhere reach it, ``host:port``."""
+        return format_address(self.host or socket.getfqdn(), self.port)
 
     @property
     def listener(self) -> str:
-        return f"{'PLAINTEXT' if self.secure is None else 'SASL_SSL'}://{HOST}:{self.port}"
+        return str(Listener("PLAINTEXT" if self.secure is None else "SASL_SSL", self.host, self.port))
 
     def settings(self) -> list[Setting]:
         """All properties, for the loader."""
@@ -148,7 +159,8 @@ class ChildMember:
     @property
     def where(self) -> str:
         assert self._process is not None
-        return f"{HOST}:{self.config.port}, process {self._process.pid}, log in {self.config.log_path}"
+        address = format_address(*self.config.address)
+        return f"{address}, process {self._process.pid}, log in {self.config.log_path}"
 
     async def start(self) -> None:
         config = self.config
@@ -181,7 +193,7 @@ class ChildMember:
             "-P",
             "-m",
             "minikafka.cli.broker",
-            f"--port={config.port}",
+            f"--listen={format_address(config.host or EVERY_INTERFACE, config.port)}",
             f"--data-dir={config.data_dir}",
             *([] if config.http_port is None else [f"--http-port={config.http_port}"]),
             *(
@@ -270,7 +282,7 @@ class InProcessMember:
 
     @property
     def where(self) -> str:
-        return f"{HOST}:{self.config.port}, data in {self.config.data_dir}"
+        return f"{format_address(*self.config.address)}, data in {self.config.data_dir}"
 
     async def start(self) -> None:
         from minikafka.server.broker import Broker
