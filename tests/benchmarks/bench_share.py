@@ -35,8 +35,10 @@ from tests.support.ports import free_port
 VERSION = "4.4.0"
 MEMBERS = 10
 CLIENT_PROCESSES = 2
-RECORDS, PACED_RECORDS, PACED_RATE = 400_000, 10_000, 1_000
-"""With 100,000 to drain, in a second, most of it is the JVM that compiles its client."""
+RECORDS, PACED_RECORDS, PACED_RATE = 1_600_000, 10_000, 1_000
+"""A turn has to last for some seconds: in the first half of one the JVM compiles its client and members join."""
+WRITTEN_AT_ONCE = 200_000
+"""Records in the producer's memory."""
 ROUNDS = 5
 RATE_MIN, LATENCY_MAX = ">= 1.5", "<= 1.0"
 VALUE = bytes(1024)
@@ -98,6 +100,7 @@ def drained(client: str, brokers: Sequence[BrokerProcess], rounds: int, drain: A
             if number >= 0:
                 rates[side].append(rate)
                 seconds[side].append((cpu_seconds(broker.pid) - before) * 100_000 / RECORDS)
+            confluent.admin(broker.bootstrap).delete_topics([name])[name].result(DEADLINE_S)
     yield ratio_row(f"{client}: acknowledged a second / Kafka", rates[0], rates[1], RATE_MIN)
     yield ratio_row(f"{client}: CPU s for 100,000 / Kafka", seconds[0], seconds[1], LATENCY_MAX)
 
@@ -123,11 +126,12 @@ def prepare(broker: BrokerProcess, name: str) -> None:
 
 def write(broker: BrokerProcess, topic: str) -> None:
     producer = confluent.make_producer(
-        broker.bootstrap, linger_ms=5, queue_buffering_max_messages=RECORDS + 1
+        broker.bootstrap, linger_ms=5, queue_buffering_max_messages=WRITTEN_AT_ONCE
     )
-    for _ in range(RECORDS):
-        producer.produce(topic, VALUE, partition=0)
-    assert producer.flush(60) == 0
+    for _ in range(RECORDS // WRITTEN_AT_ONCE):
+        for _ in range(WRITTEN_AT_ONCE):
+            producer.produce(topic, VALUE, partition=0)
+        assert producer.flush(60) == 0
 
 
 def drain_by_java(broker: BrokerProcess, name: str) -> float:
