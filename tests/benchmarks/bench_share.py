@@ -36,7 +36,7 @@ VERSION = "4.4.0"
 MEMBERS = 10
 CLIENT_PROCESSES = 2
 RECORDS, PACED_RECORDS, PACED_RATE = 1_600_000, 10_000, 1_000
-"""A turn has to last for some seconds: in the first half of one the JVM compiles its client and members join."""
+"""A turn has to last for seconds: in half of one the JVM compiles its client and members join."""
 WRITTEN_AT_ONCE = 200_000
 """Records in the producer's memory."""
 ROUNDS = 5
