@@ -23,6 +23,7 @@ from typing import Any
 
 from minikafka.testing.history.operations import Kind, Outcome, Record
 from tests.chaos.recording import Recorder, now_ms, quiet_logger
+from tests.chaos.surprises import Surprises
 
 PAUSE_S = 0.05
 """Between sends."""
@@ -47,6 +48,7 @@ class Producing:
         self.name = Path(history).stem
         self.recorder = Recorder(Path(history), self.name)
         self.stop = threading.Event()
+        self.surprises = Surprises()
         self._lives = 0
         self._number = 0
         self._transactions = 0
@@ -90,12 +92,18 @@ def by_confluent(producing: Producing) -> None:
         "message.timeout.ms": NEVER_MS,
     }
     logger = quiet_logger()
+    fatal: list[object] = []  # after such an error a producer takes nothing more
+
+    def failed(error: Any) -> Any:
+        if error is not None and error.fatal():
+            fatal.append(error)
+        return error
 
     def send(producer: Producer, transaction: str = "") -> None:
         record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
 
         def delivered(error: Any, message: Any) -> None:
-            offset = None if error is not None else message.offset()
+            offset = None if failed(error) is not None else message.offset()
             producing.sent(invoked_ms, record, process, offset, transaction=transaction, error=error)
 
         try:
@@ -105,14 +113,20 @@ def by_confluent(producing: Producing) -> None:
         except BufferError:
             producer.poll(1)
         except KafkaException as error:  # a fatal state, for one
+            failed(error.args[0])
             producing.sent(invoked_ms, record, process, None, transaction=transaction, error=error)
 
     if producing.role != "transactional":
-        producer = Producer(settings, logger=logger)
         while not producing.stop.is_set():
-            send(producer)
-            _serve(producer)
-        producer.flush(GIVE_UP_S * 2)
+            fatal.clear()
+            producer = Producer(settings, logger=logger)
+            while not producing.stop.is_set() and not fatal:
+                send(producer)
+                _serve(producer)
+            if fatal:
+                print(f"{producing.name}: begins again after {fatal[0]}", file=sys.stderr)
+                producing.lost_track()
+            _end(producer, 5 if fatal else GIVE_UP_S * 2)
         return
 
     settings |= {
@@ -126,12 +140,23 @@ def by_confluent(producing: Producing) -> None:
             producer.init_transactions(GIVE_UP_S)
             while not producing.stop.is_set():
                 _confluent_transaction(producing, producer, send)
-        except KafkaException as error:
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaException):
+                producing.surprises.note("a transaction", error)
             print(f"{producing.name}: begins again after {error}", file=sys.stderr)
             producing.lost_track()
             with contextlib.suppress(KafkaException):
                 producer.purge()
                 producer.flush(5)
+
+
+def _end(producer: Any, timeout_s: float) -> None:
+    """Wait for what is on its way. What is left then may be in a log: its callbacks write it down as
+    unknown."""
+    if left := producer.flush(timeout_s):
+        print(f"gives up {left} records that are on their way", file=sys.stderr)
+        producer.purge()
+        producer.flush(5)
 
 
 def _serve(producer: Any) -> None:
@@ -198,15 +223,21 @@ async def by_aiokafka(producing: Producing) -> None:
             sending = await producer.send(
                 record.topic, str(record.value).encode(), partition=record.partition
             )
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
             producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+            if not isinstance(error, KafkaError):
+                producing.surprises.note("send", error)
             return
 
         async def acknowledged() -> None:
             try:
                 told = await sending
-            except KafkaError as error:
+            except BaseException as error:  # whatever it is, the record may be in a log
                 producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+                if not isinstance(error, Exception):
+                    raise
+                if not isinstance(error, KafkaError):
+                    producing.surprises.note("an answer", error)
             else:
                 producing.sent(invoked_ms, record, process, told.offset, **more)
 
@@ -226,15 +257,32 @@ async def by_aiokafka(producing: Producing) -> None:
                 else:
                     await send(producer)
                 await asyncio.sleep(PAUSE_S)
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaError):
+                producing.surprises.note("a producer", error)
             print(f"{producing.name}: begins again after {error!r}", file=sys.stderr)
             producing.lost_track()
             await asyncio.sleep(0.5)
         finally:
-            if in_flight:
-                await asyncio.wait(in_flight, timeout=GIVE_UP_S)
-            with contextlib.suppress(KafkaError, asyncio.TimeoutError):
-                await asyncio.wait_for(producer.stop(), GIVE_UP_S)
+            await _aiokafka_end(producing, producer, in_flight)
+
+
+async def _aiokafka_end(producing: Producing, producer: Any, in_flight: set[Any]) -> None:
+    """Wait for what is on its way; what is left then is written down as unknown, for it may be in a log."""
+    from aiokafka.errors import KafkaError
+
+    if in_flight:
+        await asyncio.wait(set(in_flight), timeout=GIVE_UP_S)
+    try:
+        await asyncio.wait_for(producer.stop(), GIVE_UP_S)
+    except (KafkaError, TimeoutError):
+        pass
+    except Exception as error:  # noqa: BLE001 told, and not outlived too often
+        producing.surprises.note("stop", error)
+    left = set(in_flight)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def _aiokafka_transaction(producing: Producing, producer: Any, send: Any, in_flight: set[Any]) -> None:
@@ -275,26 +323,29 @@ def by_kafka_python(producing: Producing) -> None:
     while not producing.stop.is_set():
         try:
             producer = KafkaProducer(**settings)
-        except KafkaError as error:  # it reaches no broker yet
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaError):  # it reaches no broker yet
+                producing.surprises.note("a producer", error)
             print(f"{producing.name}: begins again after {error!r}", file=sys.stderr)
             continue
+        while not producing.stop.is_set():
+            record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
+            try:
+                sending = producer.send(record.topic, str(record.value).encode(), partition=record.partition)
+                told = sending.get(GIVE_UP_S * 2)
+            except Exception as error:  # noqa: BLE001 told, and not outlived too often
+                producing.sent(invoked_ms, record, process, None, error=repr(error))
+                if not isinstance(error, KafkaError):
+                    producing.surprises.note("send", error)
+                if producing.role == "idempotent":
+                    break  # its sequence numbers may be out of step
+            else:
+                producing.sent(invoked_ms, record, process, told.offset)
+            time.sleep(PAUSE_S)
         try:
-            while not producing.stop.is_set():
-                record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
-                try:
-                    sending = producer.send(
-                        record.topic, str(record.value).encode(), partition=record.partition
-                    )
-                    told = sending.get(GIVE_UP_S * 2)
-                except KafkaError as error:
-                    producing.sent(invoked_ms, record, process, None, error=repr(error))
-                    if producing.role == "idempotent":
-                        break  # its sequence numbers may be out of step
-                else:
-                    producing.sent(invoked_ms, record, process, told.offset)
-                time.sleep(PAUSE_S)
-        finally:
             producer.close(timeout=GIVE_UP_S)
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            producing.surprises.note("close", error)
 
 
 def main() -> None:

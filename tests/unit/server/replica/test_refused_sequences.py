@@ -174,10 +174,13 @@ def test_a_flood_of_different_ones_is_bounded_and_counted(told: Told) -> None:
     told.note(9001)
     assert len(told.lines) == LINES_AT_ONCE_MAX + 1
     assert told.lines[-1].endswith("; 50 lines like this one were left out before it")
+    told.clock.advance(LINE_INTERVAL_MS)
+    told.note(9002)
+    assert told.lines[-1].endswith("; 1 lines like this one were left out before it"), "since the last line"
     told.clock.advance(3600_000)
     for sequence in range(10_000, 10_000 + 2 * LINES_AT_ONCE_MAX):
         told.note(sequence)
-    assert len(told.lines) == 2 * LINES_AT_ONCE_MAX + 1, "a quiet hour saves up no more"
+    assert len(told.lines) == 2 * LINES_AT_ONCE_MAX + 2, "a quiet hour saves up no more"
 
 
 def test_what_is_remembered_is_bounded(told: Told) -> None:
