@@ -10,6 +10,7 @@ read_committed. SIGTERM leaves the group.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -82,56 +83,64 @@ def positions_after(records: Sequence[Record]) -> dict[tuple[str, int], int]:
 
 
 def by_confluent(reading: Reading, settings: Mapping[str, Any]) -> None:
-    """One member after another: a fatal error, as when another has its instance id, ends one."""
+    """One member after another: a fatal error ends one. A static member is fenced where its coordinator was
+    away for longer than its session: librdkafka has begun to join again by then, under no member id."""
+    from confluent_kafka import Consumer, KafkaException
+
     while not reading.stop.is_set():
+        consumer = Consumer(
+            {
+                "bootstrap.servers": reading.bootstrap,
+                "group.id": reading.group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "topic.metadata.refresh.interval.ms": 2_000,
+                "reconnect.backoff.max.ms": 500,
+                **settings,
+            },
+            logger=quiet_logger(),
+        )
         try:
-            _confluent_member(reading, settings)
+            _read_by_confluent(reading, consumer)
+            consumer.close()
         except Exception as error:  # noqa: BLE001 told, and not outlived too often
-            reading.surprises.note("a member", error)
+            if not isinstance(error, KafkaException):
+                reading.surprises.note("a member", error)
+            print(f"begins again after {error}", file=sys.stderr)
+            with contextlib.suppress(KafkaException):
+                consumer.close()
+            reading.assigned(())
             time.sleep(AGAIN_S)
-        reading.assigned(())
 
 
-def _confluent_member(reading: Reading, settings: Mapping[str, Any]) -> None:
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+def _read_by_confluent(reading: Reading, consumer: Any) -> None:
+    """Raises KafkaException when it can go on no more."""
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-    logger = quiet_logger()
-    consumer = Consumer(
-        {
-            "bootstrap.servers": reading.bootstrap,
-            "group.id": reading.group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "topic.metadata.refresh.interval.ms": 2_000,
-            "reconnect.backoff.max.ms": 500,
-            **settings,
-        },
-        logger=logger,
-    )
     held: set[tuple[str, int]] = set()
 
-    def assigned(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def assigned(_: object, partitions: Sequence[TopicPartition]) -> None:
         held.update((each.topic, each.partition) for each in partitions)
         reading.assigned(sorted(held))
 
-    def revoked(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def revoked(_: object, partitions: Sequence[TopicPartition]) -> None:
         held.difference_update((each.topic, each.partition) for each in partitions)
         reading.assigned(sorted(held))
 
     consumer.subscribe(reading.topics, on_assign=assigned, on_revoke=revoked, on_lost=revoked)
-    fatal = None
-    while not reading.stop.is_set() and fatal is None:
+    while not reading.stop.is_set():
         invoked_ms = now_ms()
         messages = consumer.consume(RECORDS_MAX, POLL_S)
-        errors = [error for each in messages if (error := each.error()) is not None]
-        fatal = next((error for error in errors if error.fatal()), None)
         records = [
             Record(each.topic(), each.partition(), each.offset(), (each.value() or b"").decode())
             for each in messages
             if each.error() is None
         ]
         reading.polled(invoked_ms, records)
+        for each in messages:
+            if each.error() is not None and each.error().code() == KafkaError._FATAL:
+                raise KafkaException(each.error())
         if not records:
             continue
         positions, invoked_ms = positions_after(records), now_ms()
@@ -143,9 +152,6 @@ def _confluent_member(reading: Reading, settings: Mapping[str, Any]) -> None:
         else:
             failed = next((each.error for each in told or () if each.error is not None), None)
             reading.committed(invoked_ms, positions, failed)
-    if fatal is not None:
-        print(f"begins again after {fatal}", file=sys.stderr)
-    consumer.close()
 
 
 # aiokafka began as kafka-python, so they are asked alike.

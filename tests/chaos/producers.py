@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.testing.history.operations import Kind, Outcome, Record
-from tests.chaos.recording import Recorder, now_ms, quiet_logger
+from tests.chaos.recording import Recorder, ignore_passing_errors, now_ms, quiet_logger
 from tests.chaos.surprises import Surprises
 
 PAUSE_S = 0.05
 """Between sends."""
 GIVE_UP_S = 30
 """A record that was not acknowledged in so long is not tried any more."""
+AFTER_ERROR_S = 5
 NEVER_MS = 2**31 - 1
 """An idempotent producer that gives a record up goes on in a new epoch, and librdkafka sends in it again what
 was on its way to other partitions: that may be there twice then."""
@@ -90,20 +91,15 @@ def by_confluent(producing: Producing) -> None:
         "topic.metadata.refresh.interval.ms": 2_000,
         "enable.idempotence": True,
         "message.timeout.ms": NEVER_MS,
+        "error_cb": ignore_passing_errors,
     }
     logger = quiet_logger()
-    fatal: list[object] = []  # after such an error a producer takes nothing more
-
-    def failed(error: Any) -> Any:
-        if error is not None and error.fatal():
-            fatal.append(error)
-        return error
 
     def send(producer: Producer, transaction: str = "") -> None:
         record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
 
         def delivered(error: Any, message: Any) -> None:
-            offset = None if failed(error) is not None else message.offset()
+            offset = None if error is not None else message.offset()
             producing.sent(invoked_ms, record, process, offset, transaction=transaction, error=error)
 
         try:
@@ -113,20 +109,20 @@ def by_confluent(producing: Producing) -> None:
         except BufferError:
             producer.poll(1)
         except KafkaException as error:  # a fatal state, for one
-            failed(error.args[0])
             producing.sent(invoked_ms, record, process, None, transaction=transaction, error=error)
 
     if producing.role != "transactional":
         while not producing.stop.is_set():
-            fatal.clear()
             producer = Producer(settings, logger=logger)
-            while not producing.stop.is_set() and not fatal:
-                send(producer)
-                _serve(producer)
-            if fatal:
-                print(f"{producing.name}: begins again after {fatal[0]}", file=sys.stderr)
+            try:
+                while not producing.stop.is_set():
+                    send(producer)
+                    _serve(producer)
+                _end(producer, GIVE_UP_S * 2)
+            except KafkaException as error:  # fatal: it takes nothing more
+                print(f"{producing.name}: begins again after {error}", file=sys.stderr)
                 producing.lost_track()
-            _end(producer, 5 if fatal else GIVE_UP_S * 2)
+                _end(producer, AFTER_ERROR_S)
         return
 
     settings |= {
@@ -147,7 +143,7 @@ def by_confluent(producing: Producing) -> None:
             producing.lost_track()
             with contextlib.suppress(KafkaException):
                 producer.purge()
-                producer.flush(5)
+                producer.flush(AFTER_ERROR_S)
 
 
 def _end(producer: Any, timeout_s: float) -> None:
@@ -156,7 +152,7 @@ def _end(producer: Any, timeout_s: float) -> None:
     if left := producer.flush(timeout_s):
         print(f"gives up {left} records that are on their way", file=sys.stderr)
         producer.purge()
-        producer.flush(5)
+        producer.flush(AFTER_ERROR_S)
 
 
 def _serve(producer: Any) -> None:
@@ -215,6 +211,13 @@ async def by_aiokafka(producing: Producing) -> None:
         "enable_idempotence": True,
     }
     in_flight: set[asyncio.Task[None]] = set()
+    # A record has failed. Those behind it would, too, for their sequence numbers: another producer has to
+    # begin.
+    is_out_of_step = asyncio.Event()
+
+    def failed(error: BaseException, invoked_ms: float, record: Record, process: str, **more: Any) -> None:
+        producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+        is_out_of_step.set()
 
     async def send(producer: AIOKafkaProducer, transaction: str = "") -> None:
         record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
@@ -224,7 +227,7 @@ async def by_aiokafka(producing: Producing) -> None:
                 record.topic, str(record.value).encode(), partition=record.partition
             )
         except Exception as error:  # noqa: BLE001 told, and not outlived too often
-            producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+            failed(error, invoked_ms, record, process, **more)
             if not isinstance(error, KafkaError):
                 producing.surprises.note("send", error)
             return
@@ -233,7 +236,7 @@ async def by_aiokafka(producing: Producing) -> None:
             try:
                 told = await sending
             except BaseException as error:  # whatever it is, the record may be in a log
-                producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+                failed(error, invoked_ms, record, process, **more)
                 if not isinstance(error, Exception):
                     raise
                 if not isinstance(error, KafkaError):
@@ -249,6 +252,7 @@ async def by_aiokafka(producing: Producing) -> None:
         settings |= {"transactional_id": producing.name, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
     while not producing.stop.is_set():
         producer = AIOKafkaProducer(**settings)
+        is_out_of_step.clear()
         try:
             await producer.start()
             while not producing.stop.is_set():
@@ -256,6 +260,8 @@ async def by_aiokafka(producing: Producing) -> None:
                     await _aiokafka_transaction(producing, producer, send, in_flight)
                 else:
                     await send(producer)
+                    if is_out_of_step.is_set():
+                        break
                 await asyncio.sleep(PAUSE_S)
         except Exception as error:  # noqa: BLE001 told, and not outlived too often
             if not isinstance(error, KafkaError):
