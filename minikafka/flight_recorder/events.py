@@ -319,6 +319,27 @@ class SlowProduce(EventOfPartition, frozen=True, kw_only=True, tag="slow_produce
         return f"acks=all waited {self.waited_ms} ms{end}; ISR {_list(self.isr)}: {self.cause}"
 
 
+class BatchRefused(EventOfPartition, frozen=True, kw_only=True, tag="refused_batch"):
+    """A producer's batch had another sequence than the next one (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
+
+    by_clients: ClassVar[bool] = True
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    """The batch's first."""
+    last_sequence: int
+    """The last one in the log, or tried before in a transaction that begins; -1: none of this epoch."""
+    repeats: int = 0
+    """How often the same was refused since the event about it before this one."""
+    cause: str
+
+    @property
+    def text(self) -> str:
+        more = f", {self.repeats} times more since the last event" if self.repeats else ""
+        return f"a batch is refused, out of order{more}: {self.cause}"
+
+
 Event: TypeAlias = (
     BrokerStarted
     | BrokerStopped
@@ -335,6 +356,7 @@ Event: TypeAlias = (
     | LogDirectoryFailed
     | SlowRequest
     | SlowProduce
+    | BatchRefused
 )
 
 KINDS: Final[tuple[str, ...]] = tuple(
@@ -355,6 +377,7 @@ KINDS: Final[tuple[str, ...]] = tuple(
         LogDirectoryFailed,
         SlowRequest,
         SlowProduce,
+        BatchRefused,
     )
 )
 """Their names, as files and commands have them."""

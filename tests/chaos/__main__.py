@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from tests.chaos.nemesis import HURRIED, UNHURRIED
@@ -64,6 +65,9 @@ def main() -> int:
             )
         except AssertionError as error:
             print(f"seed {seed}, {store}: {error}\n  kept in {directory}", flush=True)
+            failed += 1
+        except Exception:  # noqa: BLE001 one that cannot be gone on with is told, and the next seed begins
+            print(f"seed {seed}, {store}: {traceback.format_exc()}\n  kept in {directory}", flush=True)
             failed += 1
         else:
             print(report, flush=True)

@@ -15,17 +15,22 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from minikafka.testing.history.operations import Kind, Outcome, Partition, Record
 from tests.chaos.recording import Recorder, now_ms, quiet_logger
+from tests.chaos.surprises import Surprises
 
 POLL_S = 0.2
 RECORDS_MAX = 200
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_MS = 1_000
+AGAIN_S = 0.5
+"""After an error that is none of the library's own."""
+CLOSE_S = 30
 
 
 class Reading:
@@ -36,6 +41,7 @@ class Reading:
         self.topics = topics.split(",")
         self.recorder = Recorder(Path(history), Path(history).stem)
         self.stop = threading.Event()
+        self.surprises = Surprises()
 
     def assigned(self, partitions: Iterable[tuple[str, int]]) -> None:
         now = now_ms()
@@ -77,41 +83,64 @@ def positions_after(records: Sequence[Record]) -> dict[tuple[str, int], int]:
 
 
 def by_confluent(reading: Reading, settings: Mapping[str, Any]) -> None:
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+    """One member after another: a fatal error ends one. A static member is fenced where its coordinator was
+    away for longer than its session: librdkafka has begun to join again by then, under no member id."""
+    from confluent_kafka import Consumer, KafkaException
 
-    logger = quiet_logger()
-    consumer = Consumer(
-        {
-            "bootstrap.servers": reading.bootstrap,
-            "group.id": reading.group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "topic.metadata.refresh.interval.ms": 2_000,
-            "reconnect.backoff.max.ms": 500,
-            **settings,
-        },
-        logger=logger,
-    )
+    while not reading.stop.is_set():
+        consumer = Consumer(
+            {
+                "bootstrap.servers": reading.bootstrap,
+                "group.id": reading.group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "topic.metadata.refresh.interval.ms": 2_000,
+                "reconnect.backoff.max.ms": 500,
+                **settings,
+            },
+            logger=quiet_logger(),
+        )
+        try:
+            _read_by_confluent(reading, consumer)
+            consumer.close()
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaException):
+                reading.surprises.note("a member", error)
+            print(f"begins again after {error}", file=sys.stderr)
+            with contextlib.suppress(KafkaException):
+                consumer.close()
+            reading.assigned(())
+            time.sleep(AGAIN_S)
+
+
+def _read_by_confluent(reading: Reading, consumer: Any) -> None:
+    """Raises KafkaException when it can go on no more."""
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
     held: set[tuple[str, int]] = set()
 
-    def assigned(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def assigned(_: object, partitions: Sequence[TopicPartition]) -> None:
         held.update((each.topic, each.partition) for each in partitions)
         reading.assigned(sorted(held))
 
-    def revoked(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def revoked(_: object, partitions: Sequence[TopicPartition]) -> None:
         held.difference_update((each.topic, each.partition) for each in partitions)
         reading.assigned(sorted(held))
 
     consumer.subscribe(reading.topics, on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     while not reading.stop.is_set():
         invoked_ms = now_ms()
-        messages = [each for each in consumer.consume(RECORDS_MAX, POLL_S) if each.error() is None]
+        messages = consumer.consume(RECORDS_MAX, POLL_S)
         records = [
             Record(each.topic(), each.partition(), each.offset(), (each.value() or b"").decode())
             for each in messages
+            if each.error() is None
         ]
         reading.polled(invoked_ms, records)
+        for each in messages:
+            if each.error() is not None and each.error().code() == KafkaError._FATAL:
+                raise KafkaException(each.error())
         if not records:
             continue
         positions, invoked_ms = positions_after(records), now_ms()
@@ -123,7 +152,6 @@ def by_confluent(reading: Reading, settings: Mapping[str, Any]) -> None:
         else:
             failed = next((each.error for each in told or () if each.error is not None), None)
             reading.committed(invoked_ms, positions, failed)
-    consumer.close()
 
 
 # aiokafka began as kafka-python, so they are asked alike.
@@ -169,14 +197,25 @@ async def by_aiokafka(reading: Reading) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
     from aiokafka.errors import KafkaError
 
+    async def end(consumer: AIOKafkaConsumer) -> None:
+        try:
+            await asyncio.wait_for(consumer.stop(), CLOSE_S)
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaError | TimeoutError):
+                reading.surprises.note("stop", error)
+
     while True:
         consumer = AIOKafkaConsumer(**settings_of(reading))
         consumer.subscribe(reading.topics, listener=listener_of(ConsumerRebalanceListener, reading))
         try:
             await consumer.start()
-        except KafkaError as error:  # it reaches no broker yet
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaError):  # it reaches no broker yet
+                reading.surprises.note("start", error)
             print(f"begins again after {error!r}", file=sys.stderr)
-            await consumer.stop()
+            await end(consumer)
+            if reading.stop.is_set():
+                return
         else:
             break
     try:
@@ -186,6 +225,10 @@ async def by_aiokafka(reading: Reading) -> None:
                 polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
             except KafkaError as error:
                 print(f"poll: {error!r}", file=sys.stderr)
+                continue
+            except Exception as error:  # noqa: BLE001 told, and not outlived too often
+                reading.surprises.note("poll", error)
+                await asyncio.sleep(AGAIN_S)
                 continue
             records = records_of(polled)
             reading.polled(invoked_ms, records)
@@ -198,10 +241,13 @@ async def by_aiokafka(reading: Reading) -> None:
                 )
             except (KafkaError, ValueError) as error:  # ValueError: a partition that was taken away meanwhile
                 reading.committed(invoked_ms, positions, repr(error))
+            except Exception as error:  # noqa: BLE001 told, and not outlived too often
+                reading.committed(invoked_ms, positions, repr(error))
+                reading.surprises.note("commit", error)
             else:
                 reading.committed(invoked_ms, positions)
     finally:
-        await consumer.stop()
+        await end(consumer)
 
 
 def by_kafka_python(reading: Reading) -> None:
@@ -212,8 +258,12 @@ def by_kafka_python(reading: Reading) -> None:
     while True:
         try:
             consumer = KafkaConsumer(**settings_of(reading))
-        except KafkaError as error:  # it reaches no broker yet
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaError):  # it reaches no broker yet
+                reading.surprises.note("a consumer", error)
             print(f"begins again after {error!r}", file=sys.stderr)
+            if reading.stop.is_set():
+                return
         else:
             break
     consumer.subscribe(reading.topics, listener=listener_of(ConsumerRebalanceListener, reading))
@@ -224,6 +274,10 @@ def by_kafka_python(reading: Reading) -> None:
         except KafkaError as error:  # as when a broker has left between its choice and the request to it
             print(f"poll: {error!r}", file=sys.stderr)
             continue
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            reading.surprises.note("poll", error)
+            time.sleep(AGAIN_S)
+            continue
         records = records_of(polled)
         reading.polled(invoked_ms, records)
         if not records:
@@ -233,12 +287,17 @@ def by_kafka_python(reading: Reading) -> None:
             consumer.commit(
                 {TopicPartition(*at): OffsetAndMetadata(offset, "", -1) for at, offset in positions.items()}
             )
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
             reading.committed(invoked_ms, positions, repr(error))
+            if not isinstance(error, KafkaError):
+                reading.surprises.note("commit", error)
         else:
             reading.committed(invoked_ms, positions)
-    with contextlib.suppress(KafkaError):
+    try:
         consumer.close(autocommit=False)
+    except Exception as error:  # noqa: BLE001 told, and not outlived too often
+        if not isinstance(error, KafkaError):
+            reading.surprises.note("close", error)
 
 
 def main() -> None:

@@ -304,7 +304,7 @@ class Nemesis:
                 admin.alter_partition_reassignments({at: replicas})
             finally:
                 admin.close()
-        except KafkaError as error:
+        except (KafkaError, RuntimeError, TimeoutError) as error:  # RuntimeError: it finds no controller
             self._note("operator", "refused", error=repr(error))
 
     def elect(self, rng: random.Random) -> None:
@@ -338,8 +338,8 @@ class Nemesis:
         """What an operator asks for while brokers are away may fail."""
         try:
             work()
-        except KafkaException as error:
-            self._note("operator", "refused", error=str(error))
+        except (KafkaException, TimeoutError) as error:
+            self._note("operator", "refused", error=repr(error))
 
     def settle(self) -> None:
         """min.insync.replicas as it was, so that everything can be written. Raises AssertionError."""
@@ -350,7 +350,7 @@ class Nemesis:
             resource = ConfigResource(ResourceType.TOPIC, left[-1], incremental_configs=[entry])
             try:
                 self._admin.incremental_alter_configs([resource])[resource].result(ADMIN_DEADLINE_S)
-            except KafkaException as error:
+            except (KafkaException, TimeoutError) as error:
                 assert time.monotonic() < deadline, f"min.insync.replicas cannot be set: {error}"
             else:
                 left.pop()

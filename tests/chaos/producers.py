@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.testing.history.operations import Kind, Outcome, Record
-from tests.chaos.recording import Recorder, now_ms, quiet_logger
+from tests.chaos.recording import Recorder, ignore_passing_errors, now_ms, quiet_logger
+from tests.chaos.surprises import Surprises
 
 PAUSE_S = 0.05
 """Between sends."""
 GIVE_UP_S = 30
 """A record that was not acknowledged in so long is not tried any more."""
+AFTER_ERROR_S = 5
 NEVER_MS = 2**31 - 1
 """An idempotent producer that gives a record up goes on in a new epoch, and librdkafka sends in it again what
 was on its way to other partitions: that may be there twice then."""
@@ -47,6 +49,7 @@ class Producing:
         self.name = Path(history).stem
         self.recorder = Recorder(Path(history), self.name)
         self.stop = threading.Event()
+        self.surprises = Surprises()
         self._lives = 0
         self._number = 0
         self._transactions = 0
@@ -88,6 +91,7 @@ def by_confluent(producing: Producing) -> None:
         "topic.metadata.refresh.interval.ms": 2_000,
         "enable.idempotence": True,
         "message.timeout.ms": NEVER_MS,
+        "error_cb": ignore_passing_errors,
     }
     logger = quiet_logger()
 
@@ -108,11 +112,17 @@ def by_confluent(producing: Producing) -> None:
             producing.sent(invoked_ms, record, process, None, transaction=transaction, error=error)
 
     if producing.role != "transactional":
-        producer = Producer(settings, logger=logger)
         while not producing.stop.is_set():
-            send(producer)
-            _serve(producer)
-        producer.flush(GIVE_UP_S * 2)
+            producer = Producer(settings, logger=logger)
+            try:
+                while not producing.stop.is_set():
+                    send(producer)
+                    _serve(producer)
+                _end(producer, GIVE_UP_S * 2)
+            except KafkaException as error:  # fatal: it takes nothing more
+                print(f"{producing.name}: begins again after {error}", file=sys.stderr)
+                producing.lost_track()
+                _end(producer, AFTER_ERROR_S)
         return
 
     settings |= {
@@ -126,12 +136,23 @@ def by_confluent(producing: Producing) -> None:
             producer.init_transactions(GIVE_UP_S)
             while not producing.stop.is_set():
                 _confluent_transaction(producing, producer, send)
-        except KafkaException as error:
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaException):
+                producing.surprises.note("a transaction", error)
             print(f"{producing.name}: begins again after {error}", file=sys.stderr)
             producing.lost_track()
             with contextlib.suppress(KafkaException):
                 producer.purge()
-                producer.flush(5)
+                producer.flush(AFTER_ERROR_S)
+
+
+def _end(producer: Any, timeout_s: float) -> None:
+    """Wait for what is on its way. What is left then may be in a log: its callbacks write it down as
+    unknown."""
+    if left := producer.flush(timeout_s):
+        print(f"gives up {left} records that are on their way", file=sys.stderr)
+        producer.purge()
+        producer.flush(AFTER_ERROR_S)
 
 
 def _serve(producer: Any) -> None:
@@ -190,6 +211,13 @@ async def by_aiokafka(producing: Producing) -> None:
         "enable_idempotence": True,
     }
     in_flight: set[asyncio.Task[None]] = set()
+    # A record has failed. Those behind it would, too, for their sequence numbers: another producer has to
+    # begin.
+    is_out_of_step = asyncio.Event()
+
+    def failed(error: BaseException, invoked_ms: float, record: Record, process: str, **more: Any) -> None:
+        producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+        is_out_of_step.set()
 
     async def send(producer: AIOKafkaProducer, transaction: str = "") -> None:
         record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
@@ -198,15 +226,21 @@ async def by_aiokafka(producing: Producing) -> None:
             sending = await producer.send(
                 record.topic, str(record.value).encode(), partition=record.partition
             )
-        except KafkaError as error:
-            producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            failed(error, invoked_ms, record, process, **more)
+            if not isinstance(error, KafkaError):
+                producing.surprises.note("send", error)
             return
 
         async def acknowledged() -> None:
             try:
                 told = await sending
-            except KafkaError as error:
-                producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+            except BaseException as error:  # whatever it is, the record may be in a log
+                failed(error, invoked_ms, record, process, **more)
+                if not isinstance(error, Exception):
+                    raise
+                if not isinstance(error, KafkaError):
+                    producing.surprises.note("an answer", error)
             else:
                 producing.sent(invoked_ms, record, process, told.offset, **more)
 
@@ -218,6 +252,7 @@ async def by_aiokafka(producing: Producing) -> None:
         settings |= {"transactional_id": producing.name, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
     while not producing.stop.is_set():
         producer = AIOKafkaProducer(**settings)
+        is_out_of_step.clear()
         try:
             await producer.start()
             while not producing.stop.is_set():
@@ -225,16 +260,35 @@ async def by_aiokafka(producing: Producing) -> None:
                     await _aiokafka_transaction(producing, producer, send, in_flight)
                 else:
                     await send(producer)
+                    if is_out_of_step.is_set():
+                        break
                 await asyncio.sleep(PAUSE_S)
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaError):
+                producing.surprises.note("a producer", error)
             print(f"{producing.name}: begins again after {error!r}", file=sys.stderr)
             producing.lost_track()
             await asyncio.sleep(0.5)
         finally:
-            if in_flight:
-                await asyncio.wait(in_flight, timeout=GIVE_UP_S)
-            with contextlib.suppress(KafkaError, asyncio.TimeoutError):
-                await asyncio.wait_for(producer.stop(), GIVE_UP_S)
+            await _aiokafka_end(producing, producer, in_flight)
+
+
+async def _aiokafka_end(producing: Producing, producer: Any, in_flight: set[Any]) -> None:
+    """Wait for what is on its way; what is left then is written down as unknown, for it may be in a log."""
+    from aiokafka.errors import KafkaError
+
+    if in_flight:
+        await asyncio.wait(set(in_flight), timeout=GIVE_UP_S)
+    try:
+        await asyncio.wait_for(producer.stop(), GIVE_UP_S)
+    except (KafkaError, TimeoutError):
+        pass
+    except Exception as error:  # noqa: BLE001 told, and not outlived too often
+        producing.surprises.note("stop", error)
+    left = set(in_flight)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def _aiokafka_transaction(producing: Producing, producer: Any, send: Any, in_flight: set[Any]) -> None:
@@ -275,26 +329,29 @@ def by_kafka_python(producing: Producing) -> None:
     while not producing.stop.is_set():
         try:
             producer = KafkaProducer(**settings)
-        except KafkaError as error:  # it reaches no broker yet
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            if not isinstance(error, KafkaError):  # it reaches no broker yet
+                producing.surprises.note("a producer", error)
             print(f"{producing.name}: begins again after {error!r}", file=sys.stderr)
             continue
+        while not producing.stop.is_set():
+            record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
+            try:
+                sending = producer.send(record.topic, str(record.value).encode(), partition=record.partition)
+                told = sending.get(GIVE_UP_S * 2)
+            except Exception as error:  # noqa: BLE001 told, and not outlived too often
+                producing.sent(invoked_ms, record, process, None, error=repr(error))
+                if not isinstance(error, KafkaError):
+                    producing.surprises.note("send", error)
+                if producing.role == "idempotent":
+                    break  # its sequence numbers may be out of step
+            else:
+                producing.sent(invoked_ms, record, process, told.offset)
+            time.sleep(PAUSE_S)
         try:
-            while not producing.stop.is_set():
-                record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
-                try:
-                    sending = producer.send(
-                        record.topic, str(record.value).encode(), partition=record.partition
-                    )
-                    told = sending.get(GIVE_UP_S * 2)
-                except KafkaError as error:
-                    producing.sent(invoked_ms, record, process, None, error=repr(error))
-                    if producing.role == "idempotent":
-                        break  # its sequence numbers may be out of step
-                else:
-                    producing.sent(invoked_ms, record, process, told.offset)
-                time.sleep(PAUSE_S)
-        finally:
             producer.close(timeout=GIVE_UP_S)
+        except Exception as error:  # noqa: BLE001 told, and not outlived too often
+            producing.surprises.note("close", error)
 
 
 def main() -> None:

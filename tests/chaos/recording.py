@@ -24,6 +24,11 @@ def quiet_logger() -> logging.Logger:
     return logger
 
 
+def ignore_passing_errors(_: object) -> None:
+    """``error_cb`` of librdkafka's producers. Passing errors are the plan here. A fatal one does not come
+    here: where there is such a callback, the library raises it from the next call, and else only logs it."""
+
+
 class Recorder:
     """The history of one process, in a file of its own."""
 

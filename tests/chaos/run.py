@@ -10,14 +10,17 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import NewTopic
 
 from minikafka.testing.history.checker import PERMITTED, AnomalyKind, Report, check
 from minikafka.testing.history.operations import Kind, Operation, Outcome, Record, read_history
 from tests.chaos.epoch_raises import KnownDuplicate, known_duplicates
+from tests.chaos.give_ups import GivenUp, given_up
 from tests.chaos.nemesis import UNHURRIED, Nemesis, Pace
 from tests.chaos.programs import Programs
 from tests.chaos.recording import Recorder, now_ms
+from tests.chaos.surprises import surprises_of
 from tests.chaos.world import World, running
 from tests.integration.support import confluent
 from tests.integration.support.cluster import ProcessCluster
@@ -58,7 +61,11 @@ KINDS = 6
 """Of faults, which a short run has."""
 ENOUGH, ENOUGH_DEADLINE_S = 200, 90
 """Records acknowledged, of each role."""
-CLIENTS_END_S = 150
+CLIENTS_END_S = 180
+"""Longer than Java's delivery.timeout.ms (``ChaosClient``), which the last record may take."""
+TOPICS_DEADLINE_S = 60
+SHOWN_MAX = 20
+"""Records that were given up."""
 READ_DEADLINE_S = 120
 DRAIN_S = 3
 JVM_TERMINATED = 143
@@ -79,11 +86,21 @@ class ChaosReport(msgspec.Struct):
     judged: Report
     known: list[KnownDuplicate] = []
     """Of the duplicates in ``judged`` those that are librdkafka's doing."""
+    unknown: dict[str, int] = {}
+    """Records that were sent and not acknowledged, by role: they may be there."""
+    given_up: list[GivenUp] = []
+    """Those of them that Java's idempotent producer has given up."""
+    surprises: dict[str, int] = {}
+    """Errors of client libraries that are none of their own kinds, by client."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether there is nothing but what Kafka permits, and duplicates that are known."""
-        return not self._failures()
+        """Whether there is nothing but what Kafka permits, duplicates that are known, and records whose
+        giving up is explained."""
+        return not self._failures() and not self._unexplained()
+
+    def _unexplained(self) -> list[GivenUp]:
+        return [each for each in self.given_up if not each.is_explained]
 
     def _failures(self) -> dict[AnomalyKind, int]:
         counts = {kind: count for kind, count in self.judged.counts.items() if kind not in PERMITTED}
@@ -94,21 +111,31 @@ class ChaosReport(msgspec.Struct):
     def __str__(self) -> str:
         faults = ", ".join(f"{count} × {name}" for name, count in sorted(self.faults.items()))
         acknowledged = ", ".join(f"{count} {role}" for role, count in sorted(self.acknowledged.items()))
+        unknown = ", ".join(f"{count} {role}" for role, count in sorted(self.unknown.items())) or "none"
+        surprises = ", ".join(f"{count} of {client}" for client, count in self.surprises.items())
         return (
             f"seed {self.seed}, {self.store}, {self.seconds:.0f} s: {sum(self.faults.values())} faults "
             f"({faults}); {sum(self.acknowledged.values())} records acknowledged ({acknowledged}), "
+            f"unknown: {unknown}; "
             f"{self.transactions} transactions committed, {self.polled} records read by groups; "
-            f"{self._verdict()}"
+            + (f"unexpected errors of client libraries: {surprises}; " if surprises else "")
+            + self._verdict()
         )
 
     def _verdict(self) -> str:
         """Without what Kafka permits."""
-        failures, known = self._failures(), [str(each) for each in self.known]
-        if not failures:
+        failures, unexplained = self._failures(), self._unexplained()
+        known = [str(each) for each in self.known]
+        explained = [str(each) for each in self.given_up if each.is_explained]
+        if not failures and not unexplained:
             verdict = f"no anomaly; known duplicates: {len(known)}" if known else "no anomaly"
-            return "\n".join([verdict, *known])
+            if explained:
+                verdict += f"; known give-ups: {len(explained)}"
+            return "\n".join([verdict, *known, *explained[:SHOWN_MAX]])
         found = [str(each) for each in self.judged.anomalies if each.kind in failures]
-        return "\n".join([str(self.judged.counts), *found, *known])
+        verdict = f"{self.judged.counts}; given up without a reason: {len(unexplained)}"
+        more = [*map(str, unexplained[:SHOWN_MAX]), *known, *explained[:SHOWN_MAX]]
+        return "\n".join([verdict, *found, *more])
 
 
 class Client:
@@ -168,8 +195,7 @@ def run(
 def _storm(directory: Path, world: World, seed: int, seconds: float, pace: Pace) -> Counter[str]:
     topics, programs, bootstrap = sorted(set(TOPICS.values())), Programs(), world.bootstrap
     _wait_for_controller(world)
-    for topic in topics:
-        confluent.make_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3)
+    _make_topics(bootstrap, topics)
     clients = [
         *_producers(directory, programs, bootstrap, seed),
         *_members(directory, programs, bootstrap, topics, is_mixed=bool(world.of_kafka)),
@@ -205,9 +231,31 @@ def _wait_for_controller(world: World) -> None:
     for port in world.links.ports.values():
 
         def is_known(address: str = f"127.0.0.1:{port}") -> bool:
-            return confluent.admin(address).list_topics(timeout=10).controller_id >= 0
+            try:
+                return confluent.admin(address).list_topics(timeout=10).controller_id >= 0
+            except KafkaException:  # it does not answer yet, on a machine with much else to do
+                return False
 
         confluent.wait_until(is_known, f"the broker behind {port} knows the controller", deadline_s=60)
+
+
+def _make_topics(bootstrap: str, topics: Sequence[str]) -> None:
+    """A request may be too late for its client, and carried out: then the next one says that it is there."""
+    admin = confluent.admin(bootstrap)
+    for topic in topics:
+
+        def is_made(topic: str = topic) -> bool:
+            new = NewTopic(topic, PARTITIONS, 3)
+            try:
+                admin.create_topics([new])[topic].result(TOPICS_DEADLINE_S)
+            except KafkaException as error:
+                print(f"{topic} is not made yet: {error}")
+                return error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+            except TimeoutError:
+                return False
+            return True
+
+        confluent.wait_until(is_made, f"{topic} is made", deadline_s=TOPICS_DEADLINE_S)
 
 
 def _is_over(so_far_s: float, seconds: float, nemesis: Nemesis) -> bool:
@@ -271,7 +319,7 @@ def _not_whole(cluster: ProcessCluster, topics: list[str]) -> list[str]:
     return left
 
 
-def read_all(bootstrap: str, topics: list[str], directory: Path) -> None:
+def read_all(bootstrap: str, topics: list[str], directory: Path, *, partitions: int = PARTITIONS) -> None:
     """Read every partition from its beginning to its end, twice: all, and what is committed."""
     for name, level in (("final", "read_uncommitted"), ("final-committed", "read_committed")):
         recorder = Recorder(directory / f"{name}.jsonl", name)
@@ -285,9 +333,9 @@ def read_all(bootstrap: str, topics: list[str], directory: Path) -> None:
                 "enable.partition.eof": True,
             }
         )
-        partitions = [TopicPartition(topic, each, 0) for topic in topics for each in range(PARTITIONS)]
-        consumer.assign(partitions)
-        left = {(each.topic, each.partition) for each in partitions}
+        assigned = [TopicPartition(topic, each, 0) for topic in topics for each in range(partitions)]
+        consumer.assign(assigned)
+        left = {(each.topic, each.partition) for each in assigned}
         deadline = time.monotonic() + READ_DEADLINE_S
         while left:
             assert time.monotonic() < deadline, f"no end of {sorted(left)}"
@@ -343,9 +391,16 @@ def judge(
         each for each in operations if each.kind is Kind.COMMIT_TRANSACTION and each.outcome is Outcome.OK
     ]
     polled = sum(len(each.records) for each in operations if each.kind is Kind.POLL and each.group)
+    unknown = Counter(
+        role_of(each.process)
+        for each in operations
+        if each.kind is Kind.SEND and each.outcome is Outcome.INFO
+    )
     report = ChaosReport(
         seed, store, seconds, dict(faults), dict(acknowledged), len(commits), polled, check(operations)
     )
+    report.unknown, report.surprises = dict(unknown), surprises_of(directory)
+    report.given_up = given_up(operations, directory, of_kafka=of_kafka)
     report.known = known_duplicates(operations, directory, of_kafka=of_kafka)
     (directory / "report.json").write_text(json.dumps(msgspec.to_builtins(report), indent=1))
     return report

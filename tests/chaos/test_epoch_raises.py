@@ -15,10 +15,23 @@ from typing import NamedTuple
 
 import pytest
 
+from minikafka.clock import ManualClock
+from minikafka.flight_recorder.events import not_recorded
+from minikafka.log.producers.append import (
+    AppendOrigin,
+    BatchMetadata,
+    OutOfOrderSequence,
+    ProducerStateEntry,
+    check_data_batch,
+)
+from minikafka.protocol.records.batch import read_header
 from minikafka.protocol.records.records import Record as LogRecord
 from minikafka.protocol.records.records import build_batch
+from minikafka.server.replica.refused_sequences import RefusedSequences
 from minikafka.testing.history.operations import Kind, Operation, Outcome, Partition, Record, write_history
-from tests.chaos.epoch_raises import Refusal, known_duplicates, refusals_of
+from minikafka.types import TopicPartition
+from tests.chaos.epoch_raises import known_duplicates
+from tests.chaos.refusals import Refusal, refusals_of
 from tests.chaos.run import judge
 
 TOPIC, NUMBER = "records", 2
@@ -28,6 +41,11 @@ REFUSAL = (
     "org.apache.kafka.common.errors.OutOfOrderSequenceException: Out of order sequence number for producer "
     "{} at offset {} in partition {}: {} (incoming seq. number), {} (current end sequence number)\n"
 )
+REFUSAL_OF_OURS = (
+    "Out of order sequence number: {2}: producer {0} sends sequence {3} of epoch {5} for offset {1}; "
+    "its last one is {4}\n"
+)
+"""With the same numbers, and the epoch."""
 
 
 class Written(NamedTuple):
@@ -45,6 +63,7 @@ OTHERS = Written(12, ("w0", "w1"), 0, 0, producer_id=3000)
 AGAIN = Written(14, ("v1", "v2", "v3", "v4"), 1, 0)
 LOG = (*FIRST, OTHERS, AGAIN)
 REFUSED = REFUSAL.format(2000, 14, "records-2", 4, 1)
+REFUSED_BY_OURS = REFUSAL_OF_OURS.format(2000, 14, "records-2", 4, 1, 0)
 
 
 class Run:
@@ -157,6 +176,40 @@ def test_the_leader_that_refused_was_not_apache_kafkas(run: Run) -> None:
     assert run.known(of_kafka=[]) == []
 
 
+def test_a_broker_of_this_project_that_refused_explains_as_much(run: Run) -> None:
+    run.broker_says(KAFKA, "")
+    run.broker_says(3, REFUSED_BY_OURS)
+
+    assert run.known() == run.known(of_kafka=[]) == [("v1", 11, 14)]
+    assert run.known(of_kafka=[3]) == [], "no broker of Apache Kafka says it so"
+
+
+def test_each_kind_of_broker_is_understood_in_its_own_words(run: Run) -> None:
+    run.broker_says(KAFKA, REFUSED_BY_OURS)
+
+    assert run.known() == []
+    assert run.known(of_kafka=[]) == [("v1", 11, 14)]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        (2001, 14, "records-2", 4, 1, 0),  # not this producer
+        (2000, 14, "records-1", 4, 1, 0),  # not this partition, which has nothing of the producer
+        (2000, 14, "records-2", 4, 0, 0),  # the leader did not know of v1, which was in its log
+        (2000, 14, "records-2", 1, 1, 0),  # no gap
+        (2000, 14, "records-2", 2, 1, 0),  # none either: what came next was refused, a defect of the broker
+        (2000, 11, "records-2", 4, 0, 0),  # before the first copy was written
+        (2000, 18, "records-2", 9, 3, 1),  # after the second, in its epoch
+        (2000, 14, "records-2", 4, 1, 1),  # the leader took the batch in the log for one of another epoch
+    ],
+)
+def test_no_refusal_of_this_projects_brokers_explains_it(run: Run, refused: tuple[object, ...]) -> None:
+    run.broker_says(KAFKA, REFUSAL_OF_OURS.format(*refused))
+
+    assert run.known(of_kafka=[]) == []
+
+
 @pytest.mark.parametrize(
     "again",
     [
@@ -214,6 +267,29 @@ def test_what_a_broker_of_kafka_says_is_read() -> None:
     ]
 
 
+def test_what_a_broker_of_this_project_says_is_read() -> None:
+    seen = "WARN " + REFUSAL_OF_OURS.format(2000, 2446, "my-records-2", 480, 476, 3)
+    more = seen.rstrip() + "; 12 times more since this was last said; 3 lines like this one were left out\n"
+    unfinished = [seen[:-5], seen.replace("476", "4762026-11-27 INFO starts")]  # the broker was killed
+    expected = Refusal(1, Partition("my-records", 2), 2000, 2446, 480, 476, 3)
+    assert list(refusals_of(1, [seen, more, *unfinished], is_kafka=False)) == [expected, expected]
+
+
+def test_what_this_projects_brokers_say_is_what_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    """From the check of a batch to the words that a run is judged by."""
+    entry = ProducerStateEntry(2000, 3, batches=(BatchMetadata(476, 2445, 0, 0),))
+    header = read_header(
+        build_batch([LogRecord(0, 0, None, b"x", ())], producer_id=2000, producer_epoch=3, base_sequence=480)
+    )
+    with pytest.raises(OutOfOrderSequence) as refused:
+        check_data_batch(entry, header, 2446, AppendOrigin.CLIENT, TopicPartition("my-records", 2))
+    RefusedSequences(ManualClock(), not_recorded).note(refused.value)
+
+    assert list(refusals_of(1, [caplog.messages[-1]], is_kafka=False)) == [
+        Refusal(1, Partition("my-records", 2), 2000, 2446, 480, 476, 3)
+    ]
+
+
 def judged_valid(run: Run, *, of_kafka: Iterable[int] = (KAFKA,), told: int = 14) -> tuple[bool, str]:
     write_history(run.directory / "all.jsonl", run.operations(told=told))
     report = judge(
@@ -249,3 +325,12 @@ def test_a_run_with_one_more_duplicate_is_not(run: Run) -> None:
 
 def test_without_a_broker_of_kafka_the_same_run_is_not_valid(run: Run) -> None:
     assert not judged_valid(run, of_kafka=())[0]
+
+
+def test_with_a_refusal_by_this_projects_broker_it_is_valid_and_says_whose(run: Run) -> None:
+    run.broker_says(KAFKA, REFUSED_BY_OURS)
+
+    is_valid, text = judged_valid(run, of_kafka=())
+
+    assert is_valid
+    assert "of records-2: broker 1 refused sequence 4 of producer 2000 after 1 at 14 of records-2" in text

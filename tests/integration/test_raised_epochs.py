@@ -5,11 +5,19 @@ again, all on their way at once, the leader lacks replicas for the first two, an
 it refuses for its sequence number. So Kafka does it: min.insync.replicas comes before the look at sequence
 numbers (``Partition.appendRecordsToLeader``), and a gap is refused (``ProducerAppendInfo.checkSequence``).
 librdkafka then raises its epoch, and sends what it has no answer for as new (confluentinc/librdkafka#4953).
-Chaos knows such duplicates by their traces (``tests.chaos.epoch_raises``).
+Chaos knows such duplicates by their traces (``tests.chaos.epoch_raises``): here brokers of both kinds leave
+them.
+
+Java's producer has another fault of the kind: a leader that knows nothing of it refuses its first batches for
+want of replicas, and takes one from behind them. What is before that is tried again until its delivery
+time-out (``tests.chaos.give_ups``).
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,8 +29,12 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.batch import iterate_headers
-from tests.chaos.epoch_raises import refusals_of
-from tests.integration.support import confluent
+from minikafka.testing.history.checker import check
+from minikafka.testing.history.operations import Operation, Outcome, read_history
+from tests.chaos.give_ups import given_up
+from tests.chaos.refusals import refusals_of
+from tests.chaos.run import JVM_TERMINATED, read_all
+from tests.integration.support import confluent, java
 from tests.integration.support.cluster import ProcessCluster, ZooKeeperEngine
 from tests.integration.support.produce_gate import ProduceGate
 from tests.integration.support.wire import RawClient, batch
@@ -55,7 +67,7 @@ def cluster(
     """Two brokers; clients come to the first through the gate."""
     cluster = ProcessCluster(
         tmp_path,
-        ZooKeeperEngine(zookeeper_server, f"raised-epochs-{kind}"),
+        ZooKeeperEngine(zookeeper_server, tmp_path.name),
         brokers=2,
         properties={"offsets.topic.replication.factor": 1, "auto.leader.rebalance.enable": "false"},
         own_properties={
@@ -111,6 +123,19 @@ def sender(cluster: ProcessCluster, told: dict[bytes, int]) -> tuple[Producer, C
     return producer, send
 
 
+def refused_batches(cluster: ProcessCluster) -> list[dict[str, Any]]:
+    """What ``minikafka events`` tells of them."""
+    done = subprocess.run(
+        [*(sys.executable, "-m", "minikafka.cli.main", "events", "-b", cluster.bootstrap), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=confluent.DEADLINE_S,
+        check=True,
+    )
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    return [each["event"] for each in told if each["kind"] == "refused_batch"]
+
+
 def test_a_raised_epoch_writes_again_what_was_written(
     kind: Kind, cluster: ProcessCluster, gate: ProduceGate
 ) -> None:
@@ -156,7 +181,90 @@ def test_a_raised_epoch_writes_again_what_was_written(
         (1, 2, b"v3"),
     ]
     assert told[b"v1"] == written[2][2]
-    if kind == "kafka":
-        (refusal,) = refusals_of(LEADER, cluster.brokers[LEADER].log_text().splitlines())
-        assert (refusal.sequence, refusal.last_sequence) == (3, 1)
-        assert written[1][2] < refusal.log_end_offset <= written[2][2]
+    lines = cluster.brokers[LEADER].log_text().splitlines()
+    (refusal,) = refusals_of(LEADER, lines, is_kafka=kind == "kafka")
+    assert (refusal.sequence, refusal.last_sequence) == (3, 1)
+    assert written[1][2] < refusal.log_end_offset <= written[2][2]
+    if kind == "ours":
+        assert refusal.producer_epoch == 0
+        (event,) = refused_batches(cluster)
+        assert event["cause"] in cluster.brokers[LEADER].log_text()
+        assert (event["topic"], event["producer_id"]) == (TOPIC, refusal.producer_id)
+        assert (event["sequence"], event["last_sequence"]) == (3, 1)
+
+
+REQUEST_TIMEOUT_MS, DELIVERY_TIMEOUT_MS = 10_000, 12_000
+"""Of Java's producer. A request must not be given up while it is held."""
+
+
+@pytest.mark.java
+def test_javas_producer_gives_up_what_is_before_its_first_sequence_in_a_log(
+    kind: Kind, cluster: ProcessCluster, gate: ProduceGate, tmp_path: Path
+) -> None:
+    cluster.make_topic(TOPIC, **{"min.insync.replicas": 1})
+    cluster.brokers[FOLLOWER].stop()
+    confluent.wait_until(lambda: cluster.isr(TOPIC) == (LEADER,), "the leader is alone")
+    require_replicas(cluster, 2)
+    gate.hold()
+
+    path = tmp_path / "producer-7-java-idempotent.jsonl"
+    program = java.command(java.class_path(java.CLIENT_VERSIONS[-1]))
+    program[1:1] = [
+        f"-Dchaos.request.timeout.ms={REQUEST_TIMEOUT_MS}",
+        f"-Dchaos.delivery.timeout.ms={DELIVERY_TIMEOUT_MS}",
+    ]
+    arguments = ("producer", "idempotent", cluster.bootstrap, TOPIC, "1", str(path), "1")
+    with subprocess.Popen([*program, "ChaosClient", *arguments]) as client:
+        try:
+            gate.wait_for(3)
+            gate.let_pass(2)
+            require_replicas(cluster, 1)
+            gate.let_pass(1)
+            gate.release()
+            confluent.wait_until(lambda: _goes_on(path), "it gives up, and goes on")
+            client.terminate()
+            assert client.wait(confluent.DEADLINE_S) in (0, JVM_TERMINATED)
+        finally:
+            client.kill()
+
+    assert gate.answers[:3] == [
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NONE,
+    ]
+    assert gate.answers.count(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) >= 10, "it has tried again and again"
+    lines = cluster.brokers[LEADER].log_text().splitlines()
+    refusals = list(refusals_of(LEADER, lines, is_kafka=kind == "kafka"))
+    assert refusals[0].sequence == 0 and refusals[0].last_sequence >= 2, "a batch may have two records"
+    if kind == "ours":
+        assert len(refusals) == len(set(refusals)), "the same is told once"
+
+    cluster.brokers[FOLLOWER].start()
+    read_all(cluster.bootstrap, [TOPIC], tmp_path, partitions=1)
+    operations = [
+        each for name in ("final", "final-committed") for each in read_history(tmp_path / f"{name}.jsonl")
+    ]
+    operations += read_history(path)
+    of_kafka = [LEADER, FOLLOWER] if kind == "kafka" else []
+    for broker in cluster.brokers.values():
+        broker.stop()
+    told = given_up(operations, tmp_path, of_kafka=of_kafka)
+    assert told and told[0].value.endswith("-1")
+    assert all(each.refusal is not None for each in told)
+    assert check(_without_probes(operations)).is_valid
+
+
+def _goes_on(path: Path) -> bool:
+    """Whether a record was given up, and one that was sent after that acknowledged."""
+    operations = list(read_history(path))
+    expired = [each.completed_ms or 0 for each in operations if "Expiring" in each.error]
+    return any(
+        each.outcome is Outcome.OK and each.invoked_ms > min(expired) for each in operations if expired
+    )
+
+
+def _without_probes(operations: list[Operation]) -> list[Operation]:
+    """``require_replicas`` has written records that are in no history."""
+    for each in operations:
+        each.records = tuple(record for record in each.records if record.value != "probe")
+    return operations

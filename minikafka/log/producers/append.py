@@ -234,6 +234,22 @@ class ProducerAppend(NamedTuple):
     was aborted), then calls ``complete_transaction``."""
 
 
+class OutOfOrderSequence(KafkaError):
+    """A client's batch whose sequence is not the one that its producer's state allows next (Kafka's
+    ``OutOfOrderSequenceException``)."""
+
+    def __init__(
+        self, message: str, *, header: BatchHeader, topic_partition: TopicPartition, last_sequence: int
+    ) -> None:
+        """``last_sequence``: what ``header``'s was compared with; -1 where nothing is known in its epoch."""
+        super().__init__(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        self.topic_partition = topic_partition
+        self.producer_id = header.producer_id
+        self.producer_epoch = header.producer_epoch
+        self.sequence = header.base_sequence
+        self.last_sequence = last_sequence
+
+
 def find_duplicate(entry: ProducerStateEntry, header: BatchHeader) -> BatchMetadata | None:
     """The retained batch with exactly the sequences of ``header``."""
     if entry.producer_epoch != header.producer_epoch:
@@ -273,7 +289,7 @@ def check_verified(
     """Whether a transactional batch belongs to a transaction that its coordinator knows (KIP-890).
 
     Raises:
-        KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER.
+        KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE; OutOfOrderSequence.
     """
     if entry.is_in_transaction(header.producer_epoch):
         return
@@ -288,16 +304,20 @@ def check_verified(
         return
     sequence = header.base_sequence
     if sequence > verification.lowest_sequence:
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        raise OutOfOrderSequence(
             f"{topic_partition}: producer {header.producer_id} sends sequence {sequence}, and has tried "
             f"{verification.lowest_sequence} before",
+            header=header,
+            topic_partition=topic_partition,
+            last_sequence=verification.lowest_sequence,
         )
     if verification.supports_epoch_bump and sequence != 0 and not entry.batches:
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        raise OutOfOrderSequence(
             f"{topic_partition}: producer {header.producer_id}, of which nothing is known here, begins its "
             f"transaction at sequence {sequence}, not at 0",
+            header=header,
+            topic_partition=topic_partition,
+            last_sequence=NO_SEQUENCE,
         )
 
 
@@ -311,7 +331,7 @@ def check_data_batch(
     """Check a data batch that follows ``entry``.
 
     Raises:
-        KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE; OutOfOrderSequence.
     """
     producer_id, current_epoch, coordinator_epoch, _, txn_first_offset, batches = entry
     epoch = header.producer_epoch
@@ -320,19 +340,23 @@ def check_data_batch(
         if epoch < current_epoch:
             _stale_epoch(entry, epoch, first_offset, origin, topic_partition)
         if origin is _CLIENT and first_sequence != 0 and current_epoch != NO_PRODUCER_EPOCH:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            raise OutOfOrderSequence(
                 f"{topic_partition}: producer {producer_id} begins its epoch {epoch} at sequence "
                 f"{first_sequence} for offset {first_offset}, not at 0 after epoch {current_epoch}",
+                header=header,
+                topic_partition=topic_partition,
+                last_sequence=NO_SEQUENCE,
             )
         batches = ()
     elif origin is _CLIENT:
         last_sequence = batches[-1].last_sequence if batches else NO_SEQUENCE
         if first_sequence != (last_sequence + 1) & _MAX_SEQUENCE:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"{topic_partition}: producer {producer_id} sends sequence {first_sequence} for offset "
-                f"{first_offset}; its last one is {last_sequence}",
+            raise OutOfOrderSequence(
+                f"{topic_partition}: producer {producer_id} sends sequence {first_sequence} of epoch {epoch} "
+                f"for offset {first_offset}; its last one is {last_sequence}",
+                header=header,
+                topic_partition=topic_partition,
+                last_sequence=last_sequence,
             )
 
     started = None

@@ -78,7 +78,7 @@ from minikafka.flight_recorder.events import (
     not_recorded,
 )
 from minikafka.log.manager.log_manager import LogManager, Replacement
-from minikafka.log.producers.append import BY_CLIENT, AppendTerms
+from minikafka.log.producers.append import BY_CLIENT, AppendTerms, OutOfOrderSequence
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.broker_stats import BrokerTopicStats
 from minikafka.protocol.control import (
@@ -100,6 +100,7 @@ from minikafka.replication.partition_replicas import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.replica.partition import BrokerContext
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
+from minikafka.server.replica.refused_sequences import RefusedSequences
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
 from minikafka.server.replica.replication_quotas import CatchUpPace, ReplicationQuotaManager
 from minikafka.server.runtime.work_scheduler import TimeSlice
@@ -222,6 +223,7 @@ class ReplicaManager:
     ) -> None:
         self.node_id = node_id
         self._record = record
+        self._refused_sequences = RefusedSequences(clock, record)
         self.slow_request_ms = slow_request_ms
         """``event.recorder.slow.request.ms``."""
         self.log_manager = log_manager
@@ -659,7 +661,11 @@ class ReplicaManager:
                 ErrorCode.UNKNOWN_TOPIC_ID,
                 f"{topic_partition} has topic id {partition.topic_id} here, not {topic_id}",
             )
-        info = self.append_to(partition, records, required_acks=required_acks, terms=terms)
+        try:
+            info = self.append_to(partition, records, required_acks=required_acks, terms=terms)
+        except OutOfOrderSequence as refused:
+            self._refused_sequences.note(refused)
+            raise
         stats = partition.stats
         stats.produce_requests += 1
         stats.messages_in += info.last_offset - info.first_offset + 1

@@ -183,7 +183,13 @@ func produce(ctx context.Context, arguments []string) {
 			failed = !p.transact(client, fmt.Sprintf("%s-transaction-%d", p.name, transactions))
 		}
 		ended, cancel := context.WithTimeout(context.Background(), giveUp)
-		client.Flush(ended)
+		if err := client.Flush(ended); err != nil {
+			// What is left may be in a log: its callbacks write it down as unknown.
+			fmt.Fprintln(os.Stderr, p.name, "gives up what is on its way:", err)
+			aborting, stop := context.WithTimeout(context.Background(), giveUp)
+			client.AbortBufferedRecords(aborting)
+			stop()
+		}
 		cancel()
 		client.Close()
 	}

@@ -15,6 +15,7 @@ import java.util.Properties;
 import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -35,10 +36,16 @@ import org.apache.kafka.common.serialization.StringSerializer;
  *     ChaosClient member PROTOCOL BOOTSTRAP TOPICS GROUP HISTORY
  *
  * ROLE is plain (what fails is not tried again), idempotent or transactional, PROTOCOL classic or consumer. SIGTERM ends it in good order.
+ * The system properties chaos.delivery.timeout.ms and chaos.request.timeout.ms are for a test that cannot wait so long.
  */
 public final class ChaosClient {
     static final int PAUSE_MS = 50;
     static final int GIVE_UP_MS = 30_000;
+    /** Longer than any fault: what is not acknowledged by then never will be (tests/chaos/give_ups.py), and is unknown. */
+    static final int DELIVERY_TIMEOUT_MS = Integer.getInteger("chaos.delivery.timeout.ms", 120_000);
+    static final int REQUEST_TIMEOUT_MS = Integer.getInteger("chaos.request.timeout.ms", 3_000);
+    /** So often a client library may fail in a way that is not one of its own errors. */
+    static final int SURPRISES_MAX = 50;
     static final int TRANSACTION_TIMEOUT_MS = 20_000;
     static final AtomicBoolean stopping = new AtomicBoolean();
 
@@ -76,6 +83,17 @@ public final class ChaosClient {
         }
     }
 
+    /** A client's own error, or one that is none of them: a line for the log, and another client goes on. Not for ever. */
+    static void beginAgain(String name, RuntimeException error, int[] surprises) {
+        if (error instanceof KafkaException) {
+            System.err.println(name + " begins again after " + error);
+            return;
+        }
+        System.err.println("unexpected: " + error);
+        error.printStackTrace();
+        if (++surprises[0] > SURPRISES_MAX) throw error;
+    }
+
     public static void main(String[] arguments) throws Exception {
         Thread main = Thread.currentThread();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
@@ -104,8 +122,8 @@ public final class ChaosClient {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", arguments[2]);
         settings.put("acks", "all");
-        settings.put("request.timeout.ms", "3000");
-        settings.put("delivery.timeout.ms", "" + (transactional ? TRANSACTION_TIMEOUT_MS : Integer.MAX_VALUE));
+        settings.put("request.timeout.ms", "" + REQUEST_TIMEOUT_MS);
+        settings.put("delivery.timeout.ms", "" + (transactional ? TRANSACTION_TIMEOUT_MS : DELIVERY_TIMEOUT_MS));
         settings.put("max.block.ms", "" + GIVE_UP_MS);
         settings.put("metadata.max.age.ms", "2000");
         settings.put("reconnect.backoff.max.ms", "500");
@@ -118,19 +136,19 @@ public final class ChaosClient {
             settings.put("retries", "0");
             settings.put("max.in.flight.requests.per.connection", "1");
         }
-        int[] life = {0}, number = {0}, transactions = {0};
+        AtomicInteger life = new AtomicInteger();
+        int[] number = {0}, transactions = {0}, surprises = {0};
         while (!stopping.get()) {
             try (KafkaProducer<String, String> producer =
                     new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
                 if (transactional) producer.initTransactions();
                 while (!stopping.get()) {
-                    String process = life[0] == 0 ? name : name + "." + life[0];
                     if (!transactional) {
-                        send(producer, history, process, name, topic, partitions, random, number, life, "");
+                        send(producer, history, null, name, topic, partitions, random, number, life, "");
                         Thread.sleep(PAUSE_MS);
                         continue;
                     }
-                    String transaction = name + "-transaction-" + ++transactions[0];
+                    String process = process(name, life), transaction = name + "-transaction-" + ++transactions[0];
                     String more = ",\"transaction\":\"" + transaction + "\"";
                     double invoked = now();
                     producer.beginTransaction();
@@ -150,27 +168,38 @@ public final class ChaosClient {
                     }
                     history.write(process, kind, invoked, "ok", more);
                 }
-            } catch (KafkaException error) {
-                System.err.println(name + " begins again after " + error);
-                life[0]++;
+            } catch (KafkaException | IllegalStateException error) { // the latter: a transaction's states, for one
+                beginAgain(name, error, surprises);
+                life.incrementAndGet();
                 Thread.sleep(500);
             }
         }
     }
 
+    static String process(String name, AtomicInteger life) {
+        return life.get() == 0 ? name : name + "." + life.get();
+    }
+
+    /**
+     * Send the next record. Without a process it is the one of the time when the outcome is known: what is in flight
+     * when a record is given up is sent again in another epoch, behind what had been acknowledged by then.
+     */
     static void send(
             KafkaProducer<String, String> producer, History history, String process, String name, String topic,
-            int partitions, Random random, int[] number, int[] life, String transaction) {
+            int partitions, Random random, int[] number, AtomicInteger life, String transaction) {
         String value = name + "-" + ++number[0];
         int partition = random.nextInt(partitions);
-        int lifeThen = life[0];
+        int lifeThen = life.get();
         double invoked = now();
         String more = transaction.isEmpty() ? "" : ",\"transaction\":\"" + transaction + "\"";
         producer.send(new ProducerRecord<>(topic, partition, null, value), (told, error) -> {
             Long offset = error == null && told.hasOffset() ? told.offset() : null;
             String records = ",\"records\":[" + History.record(topic, partition, offset, value) + "]";
-            history.write(process, "send", invoked, error == null ? "ok" : "info", records + more + History.error(error));
-            if (error != null && life[0] == lifeThen) life[0]++; // the order is not promised any further
+            String by = process == null ? process(name, life) : process;
+            history.write(by, "send", invoked, error == null ? "ok" : "info", records + more + History.error(error));
+            if (error == null) return;
+            if (process == null) life.incrementAndGet(); // the order is not promised any further
+            else life.compareAndSet(lifeThen, lifeThen + 1);
         });
     }
 
@@ -197,9 +226,26 @@ public final class ChaosClient {
             for (TopicPartition each : held) shown.add("[\"" + each.topic() + "\"," + each.partition() + "]");
             history.write(name, "assign", now(), "ok", ofGroup + ",\"partitions\":[" + String.join(",", shown) + "]");
         };
+        int[] surprises = {0};
+        while (!stopping.get()) {
+            try {
+                member(settings, arguments[3].split(","), history, name, ofGroup, held, assigned);
+            } catch (KafkaException | IllegalStateException error) { // fenced, for one
+                beginAgain(name, error, surprises);
+                held.clear();
+                assigned.run(); // another member begins, at what is committed
+                Thread.sleep(500);
+            }
+        }
+    }
+
+    /** One member of the group, until it fails or all end. */
+    static void member(
+            Properties settings, String[] topics, History history, String name, String ofGroup,
+            Set<TopicPartition> held, Runnable assigned) {
         try (KafkaConsumer<String, String> consumer =
                 new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
-            consumer.subscribe(Arrays.asList(arguments[3].split(",")), new ConsumerRebalanceListener() {
+            consumer.subscribe(Arrays.asList(topics), new ConsumerRebalanceListener() {
                 @Override
                 public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
                     held.removeAll(partitions);
