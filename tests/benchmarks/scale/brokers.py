@@ -21,8 +21,8 @@ from tests.support.ports import free_port
 
 OURS, KAFKA = "minikafka", "Apache Kafka"
 KAFKA_VERSION = "4.4.0"
-START_S = 300.0
-STOP_S = 300.0
+START_S = 600.0
+STOP_S = 900.0
 
 Row = dict[str, Any]
 
@@ -118,7 +118,7 @@ def settled_mb(pid: int) -> float:
 
 
 def until(
-    condition: Callable[[], object], what: str, *, deadline_s: float = 300.0, pause_s: float = 0.05
+    condition: Callable[[], object], what: str, *, deadline_s: float = 900.0, pause_s: float = 0.05
 ) -> None:
     """Ask again and again. Raises AssertionError at the deadline."""
     ends = time.monotonic() + deadline_s

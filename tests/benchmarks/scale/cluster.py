@@ -17,7 +17,7 @@ from minikafka.coordination import paths
 from tests.benchmarks.broker import resident_mb
 from tests.benchmarks.cluster import cpu_by_broker, running_cluster
 from tests.benchmarks.scale.brokers import OURS, Row, Watch, growth, limit_row, until
-from tests.benchmarks.scale.partitions import ADMIN_S, admin, topics_of
+from tests.benchmarks.scale.partitions import ADMIN_S, SOCKET_TIMEOUT_MS, admin, topics_of
 from tests.integration.support.cluster import ProcessCluster
 
 COUNTS, QUICK_COUNTS = (100, 1_000, 6_000), (100,)
@@ -89,7 +89,9 @@ def created(cluster: ProcessCluster, count: int, *, replicas: list[int]) -> Row:
     client = admin(cluster.brokers[replicas[0]])
     for name, partitions in topics_of(count):
         asked = [NewTopic(name, partitions, replica_assignment=[replicas] * partitions)]
-        client.create_topics(asked, request_timeout=ADMIN_S, operation_timeout=ADMIN_S)[name].result(ADMIN_S)
+        client.create_topics(asked, request_timeout=SOCKET_TIMEOUT_MS / 1000, operation_timeout=ADMIN_S)[
+            name
+        ].result(ADMIN_S)
     for each in cluster.brokers:
         until(lambda each=each: led(cluster, each, count, by=replicas[:1]), "all are led", pause_s=0.2)
     spent = watch.spent()
@@ -147,7 +149,9 @@ def deleted(cluster: ProcessCluster) -> Row:
     client = admin(cluster.brokers[cluster.controller])
     names = [name for name in client.list_topics(timeout=60).topics if name.startswith("scale-")]
     watch = watch_of(cluster)
-    for done in client.delete_topics(names, request_timeout=ADMIN_S, operation_timeout=ADMIN_S).values():
+    for done in client.delete_topics(
+        names, request_timeout=SOCKET_TIMEOUT_MS / 1000, operation_timeout=ADMIN_S
+    ).values():
         done.result(ADMIN_S)
     until(
         lambda: not any(any(each.data_dir.glob("scale-*")) for each in cluster.brokers.values()),

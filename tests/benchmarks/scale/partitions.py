@@ -43,7 +43,9 @@ IDLE_S, QUICK_IDLE_S = 10.0, 2.0
 ASKERS = 100
 START_S_MAX = 10.0
 GROWTH_MAX = 1.25
-ADMIN_S = 300.0
+ADMIN_S = 900.0
+SOCKET_TIMEOUT_MS = 300_000
+"""The most that librdkafka takes."""
 PROPERTIES = {
     "log.segment.delete.delay.ms": 0,  # what is measured is the work
     "offsets.topic.num.partitions": 1,
@@ -99,7 +101,7 @@ def measured(side: str, count: int, *, idle_s: float) -> Row:
 
 
 def admin(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap, "socket.timeout.ms": int(ADMIN_S * 1000)})
+    return AdminClient({"bootstrap.servers": broker.bootstrap, "socket.timeout.ms": SOCKET_TIMEOUT_MS})
 
 
 def topics_of(count: int) -> Iterator[tuple[str, int]]:
@@ -121,7 +123,9 @@ def created(broker: BrokerProcess, count: int) -> Row:
     client = admin(broker)
     for name, partitions in topics_of(count):
         asked = [NewTopic(name, partitions, 1)]
-        client.create_topics(asked, request_timeout=ADMIN_S, operation_timeout=ADMIN_S)[name].result(ADMIN_S)
+        client.create_topics(asked, request_timeout=SOCKET_TIMEOUT_MS / 1000, operation_timeout=ADMIN_S)[
+            name
+        ].result(ADMIN_S)
     until(lambda: led(broker) == count, f"{count} partitions are led")
     spent = watch.spent()
     return {"creating, s": round(spent.seconds, 2), "creating, CPU s": round(spent.cpu_s, 2)}
@@ -251,7 +255,9 @@ def deleted(broker: BrokerProcess) -> Row:
     client = admin(broker)
     names = [name for name in client.list_topics(timeout=60).topics if name.startswith("scale-")]
     watch = Watch([broker.pid])
-    for done in client.delete_topics(names, request_timeout=ADMIN_S, operation_timeout=ADMIN_S).values():
+    for done in client.delete_topics(
+        names, request_timeout=SOCKET_TIMEOUT_MS / 1000, operation_timeout=ADMIN_S
+    ).values():
         done.result(ADMIN_S)
     until(lambda: not any(broker.data_dir.glob("scale-*")), "the directories are gone", pause_s=0.2)
     spent = watch.spent()
