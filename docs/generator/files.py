@@ -10,6 +10,7 @@ from docs.generator.configuration import configuration
 from docs.generator.kafka_properties import kafka_properties_page
 from docs.generator.kafka_tools import kafka_tools
 from docs.generator.metrics import metrics
+from docs.generator.performance import performance
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "reference"
@@ -24,4 +25,5 @@ def files() -> dict[Path, str]:
         REFERENCE / "kafka-properties.md": kafka_properties_page(),
         REFERENCE / "kafka-tools.md": kafka_tools(),
         REFERENCE / "metrics.md": metrics(),
+        REFERENCE / "performance.md": performance(),
     }

@@ -190,7 +190,7 @@ class LogLoader:
 
         Once the segments are sound, and not before: a batch that recovery cuts off has no say.
         """
-        self._epochs.truncate_from_end(log_end_offset)
+        self._epochs.begin_before(log_end_offset)
         self._epochs.truncate_from_start(log_start_offset)
         if not self._epochs_damaged and (not self._clean_shutdown or not self._epochs):
             contradiction = _find_contradiction(

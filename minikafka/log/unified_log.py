@@ -349,7 +349,7 @@ class UnifiedLog:
             )
             if rolled:
                 segment = self._roll(plan.first_offset)
-            if plan.last_leader_epoch != self._epochs.latest_epoch:
+            if plan.last_leader_epoch != self._epochs.written_epoch:
                 self._assign_epochs(plan)
             segment.append(plan.buffers, plan.spans)
             self.log_end_offset = Offset(last_offset + 1)

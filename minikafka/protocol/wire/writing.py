@@ -48,6 +48,21 @@ _NULL_I32 = _pack_i32(-1)
 _ZERO_UUID = bytes(16)
 
 
+class EncodedArray(NamedTuple):
+    """An array in a body, as it was encoded before for this version: its count and its elements."""
+
+    data: bytes
+
+
+class ArrayToKeep(list[Any]):
+    """An array in a body whose bytes are handed to ``keep`` when it has been written, for an
+    ``EncodedArray``."""
+
+    def __init__(self, values: Iterable[Any], keep: Callable[[bytes], object]) -> None:
+        super().__init__(values)
+        self.keep = keep
+
+
 def unsigned_varint(value: int) -> bytes:
     """The bytes of a length, count or tag."""
     if value < 0x80:
@@ -370,10 +385,21 @@ def _array(item: _AnyWriter, *, nullable: bool, flexible: bool) -> StepWriter:
     in_steps = item.write if isinstance(item, _InSteps) else None
     at_once = _at_once(item)
 
+    def write_kept(out: bytearray, values: EncodedArray | ArrayToKeep) -> Steps[None]:
+        if isinstance(values, EncodedArray):
+            out += values.data
+            return
+        start = len(out)
+        yield from write(out, list(values))
+        values.keep(bytes(memoryview(out)[start:]))
+
     def write(out: bytearray, values: Any) -> Steps[None]:
         if values is None:
             _refuse_null(values, nullable=nullable)
             out += b"\0" if flexible else _NULL_I32
+            return
+        if isinstance(values, (EncodedArray, ArrayToKeep)):
+            yield from write_kept(out, values)
             return
         out += unsigned_varint(len(values) + 1) if flexible else _pack_i32(len(values))
         if in_steps is None:

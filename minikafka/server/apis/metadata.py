@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from heapq import merge
 from typing import Any
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.protocol.wire.writing import ArrayToKeep, EncodedArray
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import (
     NOT_ASKED,
@@ -240,7 +242,7 @@ def _error(code: ErrorCode, *, name: str | None, topic_id: UUID | None = None) -
 def _describe(
     metadata: MetadataCache, context: RequestContext, topic: TopicMetadata
 ) -> Steps[dict[str, Any]]:
-    partitions = yield from each(lambda known: _partition(metadata, context, known), topic.partitions)
+    partitions = yield from _partitions(metadata, context, topic)
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
@@ -249,6 +251,20 @@ def _describe(
         "partitions": partitions,
         "topic_authorized_operations": NOT_ASKED,
     }
+
+
+def _partitions(
+    metadata: MetadataCache, context: RequestContext, topic: TopicMetadata
+) -> Steps[EncodedArray | list[dict[str, Any]]]:
+    """As they were encoded before, where nothing has changed since; else they are kept for the next."""
+    key = (context.connection.listener_name, context.api_version)
+    encoded = metadata.encoded(topic)
+    if encoded is not None and key in encoded:
+        return EncodedArray(encoded[key])
+    partitions = yield from each(lambda known: _partition(metadata, context, known), topic.partitions)
+    if encoded is None:
+        return partitions
+    return ArrayToKeep(partitions, partial(encoded.__setitem__, key))
 
 
 def _partition(

@@ -86,6 +86,13 @@ class BrokerEndpoints(msgspec.Struct, frozen=True, kw_only=True):
         return None if found is None else Endpoint(*found)
 
 
+EncodedPartitions = dict[tuple[str, int], bytes]
+"""The partitions of a topic as they stand in answers, by listener name and version of Metadata."""
+
+ENCODED_FROM_PARTITIONS = 16
+"""Of a smaller topic the bytes would take more memory than the work takes time."""
+
+
 class MetadataCache:
     """The current state of brokers and topics. See the module header."""
 
@@ -101,6 +108,8 @@ class MetadataCache:
         self.topics_version = 0
         """Rises whenever a topic comes, grows or goes; not when its leaders change."""
         self._topics_followers: list[Callable[[], None]] = []
+        self._encoded: dict[str, EncodedPartitions] = {}
+        """By topic; gone with the topic as it is, and when a broker comes or goes."""
 
     def __repr__(self) -> str:
         return (
@@ -127,6 +136,17 @@ class MetadataCache:
 
     def topic_by_id(self, topic_id: UUID) -> TopicMetadata | None:
         return self._topics_by_id.get(topic_id)
+
+    def encoded(self, topic: TopicMetadata) -> EncodedPartitions | None:
+        """What Metadata's answers have of this topic's partitions, to look up and to add to; valid until
+        something about the topic or the brokers changes, and then another one. None: it is not worth it, or
+        ``topic`` is not what is known any more.
+
+        After a failover all clients ask for the same: 100 of them for 1,000 partitions took 0.8 CPU s.
+        """
+        if len(topic.partitions) < ENCODED_FROM_PARTITIONS or self._topics.get(topic.name) is not topic:
+            return None
+        return self._encoded.setdefault(topic.name, {})
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
         topic = self._topics.get(topic_partition.topic)
@@ -177,6 +197,7 @@ class MetadataCache:
 
     def _remove(self, name: str) -> None:
         self._sorted = None
+        self._encoded.pop(name, None)
         topic = self._topics.pop(name, None)
         if topic is not None:
             del self._topics_by_id[topic.topic_id]
@@ -187,7 +208,7 @@ class MetadataCache:
         """Take in what the controller says. Returns the topics that are gone, name → id, sorted by name;
         there may be another one of the name now."""
         self.controller_id = request.controller_id
-        self._brokers = {
+        brokers = {
             each.node_id: BrokerEndpoints(
                 node_id=each.node_id,
                 endpoints={
@@ -200,6 +221,9 @@ class MetadataCache:
             )
             for each in request.live_brokers
         }
+        if brokers != self._brokers:
+            self._brokers = brokers
+            self._encoded.clear()
         self._live_brokers = {each.node_id: each for each in request.live_brokers}
         gone: dict[str, UUID] = {}
         by_topic: dict[str, list[LeaderAndIsrPartition]] = defaultdict(list)

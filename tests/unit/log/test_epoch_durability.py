@@ -50,6 +50,23 @@ def test_the_recovery_point_passes_no_record_whose_epoch_is_not_durable(tmp_path
     log.close()
 
 
+def test_a_start_leaves_the_epoch_without_a_record_to_the_next_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    append(log, batch(), epoch=1)
+    log.assign_epoch_start(2, 1)
+    log.close()
+    log = open_log(tmp_path / "t-0", clean=True)
+    assert log.leader_epoch == 1
+    assert (tmp_path / "t-0" / EPOCHS).read_text() == "0\n2\n1 0\n2 1\n", "a start writes no file for it"
+    append(log, batch(), epoch=1)  # another leader's, which knew nothing of epoch 2
+    assert (tmp_path / "t-0" / EPOCHS).read_text() == "0\n1\n1 0\n", "offset 1 is of epoch 1 now"
+    flush = log.begin_flush()
+    assert flush is not None and EPOCHS in names(list(flush.paths))
+    again = open_log(tmp_path / "t-0")  # it was killed
+    assert again.leader_epoch == 1 and again.log_end_offset == 2
+    again.close()
+
+
 def test_closing_makes_the_epoch_durable(tmp_path: Path) -> None:
     files = FailingFiles()
     log = open_log(tmp_path / "t-0", files=files)

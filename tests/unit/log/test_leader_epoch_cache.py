@@ -146,6 +146,47 @@ def test_truncating_the_end_is_on_disk_and_waits_for_its_fsync(
     assert cache.truncate_from_end(0) and not cache
 
 
+def test_a_loader_leaves_the_file_to_the_next_epoch(
+    cache: LeaderEpochCache, tmp_path: Path, files: CountingFiles
+) -> None:
+    fill(cache, (2, 11), (4, 20))
+    files.fail = True  # nothing may be written
+    cache.begin_before(21)
+    assert cache.written_epoch == cache.latest_epoch == 4, "nothing begins at or above 21"
+    cache.begin_before(20)
+    assert cache.entries() == [(2, 11)] and cache.latest_epoch == 2 and cache.written_epoch is None
+    files.fail = False
+    assert cache.assign(5, 20)
+    assert saved(tmp_path) == "0\n2\n2 11\n5 20\n" and cache.written_epoch == 5
+
+
+def test_a_record_of_the_epoch_before_brings_the_file_up_to_date(
+    cache: LeaderEpochCache, tmp_path: Path, files: CountingFiles
+) -> None:
+    fill(cache, (2, 11), (4, 20))
+    cache.begin_before(20)
+    files.fail = True
+    with pytest.raises(OSError, match="Input/output"):
+        cache.assign(2, 20)
+    assert cache.written_epoch is None, "it is still to be written"
+    files.fail = False
+    cache.take_unsynced()
+    assert not cache.assign(2, 20)
+    assert saved(tmp_path) == "0\n1\n2 11\n" and cache.written_epoch == 2
+    assert cache.take_unsynced() is not None
+
+
+def test_a_file_that_is_behind_is_cleared_and_replaced_too(cache: LeaderEpochCache, tmp_path: Path) -> None:
+    fill(cache, (4, 20))
+    cache.begin_before(20)
+    cache.replace([])
+    assert saved(tmp_path) == "0\n0\n"
+    fill(cache, (4, 20))
+    cache.begin_before(20)
+    cache.clear()
+    assert saved(tmp_path) == "0\n0\n"
+
+
 def test_truncating_the_start_keeps_the_epoch_that_is_cut(cache: LeaderEpochCache, tmp_path: Path) -> None:
     fill(cache, (2, 11), (4, 20), (6, 30))
     assert not cache.truncate_from_start(5)
@@ -186,6 +227,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("assign"), st.integers(0, 8), st.integers(0, 40)),
         st.tuples(st.just("end"), st.integers(0, 40)),
+        st.tuples(st.just("load"), st.integers(0, 40)),
         st.tuples(st.just("start"), st.integers(0, 40)),
     ),
     max_size=25,
@@ -198,6 +240,7 @@ def test_epochs_and_offsets_always_increase_and_the_file_agrees(
 ) -> None:
     directory = str(tmp_path_factory.mktemp("e"))
     cache = LeaderEpochCache(directory, OsFiles())
+    log_end_offset = 0
     for step in steps:
         match step:
             case ("assign", int(epoch), int(offset)):
@@ -205,9 +248,16 @@ def test_epochs_and_offsets_always_increase_and_the_file_agrees(
                 assert cache.latest_epoch == epoch
             case ("end", int(offset)):
                 cache.truncate_from_end(offset)
+            case ("load", int(offset)):
+                cache = LeaderEpochCache(directory, OsFiles())
+                cache.begin_before(offset)
+                log_end_offset = offset
             case ("start", int(offset)):
                 cache.truncate_from_start(offset)
         entries = cache.entries()
         assert entries == sorted(entries)
         assert len({e.epoch for e in entries}) == len({e.start_offset for e in entries}) == len(entries)
-        assert LeaderEpochCache(directory, OsFiles()).entries() == entries
+        found = LeaderEpochCache(directory, OsFiles())
+        if cache.written_epoch != cache.latest_epoch or not entries:
+            found.begin_before(log_end_offset)  # it is behind until a record comes
+        assert found.entries() == entries

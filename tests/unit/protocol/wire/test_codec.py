@@ -22,6 +22,7 @@ from minikafka.protocol.wire.codec import (
 )
 from minikafka.protocol.wire.reading import compile_reader
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema, message_schema
+from minikafka.protocol.wire.writing import ArrayToKeep, EncodedArray
 from tests.support.codec import decode_request, encode_response
 
 ALL_TOPICS = {
@@ -333,3 +334,31 @@ def test_the_hand_read_produce_request_refuses_what_the_compiled_reader_refuses(
             (field(topic, "name", "") if version < 13 else topic.topic_id, tuple(topic.partition_data))
             for topic in expected.topic_data
         ]
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_an_array_that_is_kept_is_written_as_any_other(version: int) -> None:
+    partitions = [
+        {
+            "error_code": 0,
+            "partition_index": index,
+            "leader_id": 1,
+            "leader_epoch": 5,
+            "replica_nodes": [1, 2],
+            "isr_nodes": [1],
+            "offline_replicas": [],
+        }
+        for index in range(200)
+    ]
+
+    def encoded(partitions: Any) -> bytes:
+        topic = {"error_code": 0, "name": "t", "topic_id": None, "partitions": partitions}
+        topic |= {"is_internal": False}
+        body = {"throttle_time": 0, "brokers": [], "cluster_id": None, "controller_id": 1, "error_code": 0}
+        body |= {"topics": [topic, topic]}
+        return encode_response(api_key=3, api_version=version, correlation_id=7, body=body)
+
+    kept: list[bytes] = []
+    assert encoded(ArrayToKeep(partitions, kept.append)) == encoded(partitions)
+    assert len(kept) == 2 and kept[0] == kept[1]
+    assert encoded(EncodedArray(kept[0])) == encoded(partitions)

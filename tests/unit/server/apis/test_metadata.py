@@ -11,6 +11,8 @@ import pytest
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.server.apis import metadata as metadata_api
+from minikafka.server.cluster.metadata_cache import ENCODED_FROM_PARTITIONS
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition
 
 KEY = ApiKey.METADATA
@@ -169,3 +171,31 @@ async def test_authorized_operations_are_told_when_asked_for(admin_broker: Any, 
     assert answer.topics[0].topic_authorized_operations == 0b1101_1111_1000
     if version <= 10:
         assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_partitions_are_encoded_once_until_something_changes(
+    admin_broker: Any, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await admin_broker.topics.create_topic("wide", partitions=ENCODED_FROM_PARTITIONS)
+    described: list[int] = []
+    plain = metadata_api._partition
+
+    def counted(metadata: Any, context: Any, partition: Any) -> Any:
+        described.append(partition.partition)
+        return plain(metadata, context, partition)
+
+    monkeypatch.setattr(metadata_api, "_partition", counted)
+    first = await admin_broker.ask(KEY, version, asking_for("wide"))
+    assert [each.partition_index for each in first.topics[0].partitions] == list(range(len(described)))
+    assert len(described) == ENCODED_FROM_PARTITIONS
+    assert await admin_broker.ask(KEY, version, asking_for("wide")) == first
+    assert len(described) == ENCODED_FROM_PARTITIONS, "the second answer was encoded already"
+
+    known = admin_broker.services.metadata.topic("wide")
+    moved = msgspec.structs.replace(known.partitions[3], leader=NO_LEADER)
+    changed = (*known.partitions[:3], moved, *known.partitions[4:])
+    admin_broker.services.metadata.put_topic(msgspec.structs.replace(known, partitions=changed))
+    later = await admin_broker.ask(KEY, version, asking_for("wide"))
+    assert [each.leader_id for each in later.topics[0].partitions[2:5]] == [1, NO_LEADER, 1]
+    assert later.topics[0].partitions[3].error_code == ErrorCode.LEADER_NOT_AVAILABLE

@@ -15,7 +15,14 @@ from minikafka.protocol.control import (
     LiveBroker,
     UpdateMetadataRequest,
 )
-from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache, PartitionMetadata, TopicMetadata
+from minikafka.server.cluster.metadata_cache import (
+    ENCODED_FROM_PARTITIONS,
+    EncodedPartitions,
+    Endpoint,
+    MetadataCache,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from minikafka.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.virtual_time import in_virtual_time, passing
 
@@ -250,3 +257,38 @@ def test_the_version_of_the_topics_rises_when_one_comes_grows_or_goes() -> None:
     assert rose()
     tell(cache, news("a", topic_id=2, leader=LEADER_DURING_DELETE))
     assert rose()
+
+
+def test_encoded_partitions_last_until_their_topic_or_a_broker_changes() -> None:
+    cache = MetadataCache()
+    both = (broker(ONE, "A"), broker(TWO, "A"))
+    wide = [news("wide", number) for number in range(ENCODED_FROM_PARTITIONS)]
+    tell(cache, *wide, news("small", topic_id=2), brokers=both)
+
+    def encoded(name: str) -> EncodedPartitions | None:
+        known = cache.topic(name)
+        assert known is not None
+        return cache.encoded(known)
+
+    def filled() -> EncodedPartitions:
+        found = encoded("wide")
+        assert found is not None
+        found["A", 9] = b"x"
+        return found
+
+    assert encoded("small") is None
+    first = filled()
+    tell(cache, news("small", topic_id=2, epoch=1), brokers=both)
+    assert encoded("wide") is first, "neither the topic nor a broker has changed"
+    before = cache.topic("wide")
+    assert before is not None
+    tell(cache, news("wide", 3, leader=TWO, epoch=1), brokers=both)
+    assert cache.encoded(before) is None, "who began before the change keeps nothing"
+    assert encoded("wide") == {}
+    filled()
+    tell(cache, brokers=both[:1])
+    assert encoded("wide") == {}
+    filled()
+    tell(cache, news("wide", leader=BrokerId(LEADER_DURING_DELETE)), brokers=both[:1])
+    tell(cache, *wide, brokers=both[:1])
+    assert encoded("wide") == {}
