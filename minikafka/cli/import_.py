@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--compression", choices=CODECS, default="none", help="of the batches (none)")
     options.add_argument(
         "--batch-size",
-        type=parse_bytes,
+        type=_bytes,
         metavar="BYTES",
         help="the records of a batch before compression, as a producer's batch.size (1 MiB)",
     )
@@ -273,6 +273,13 @@ def _text(done: Imported) -> str:
         if each.segments
     ]
     return "\n".join([*table(columns, filled), summary])
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _partitions(text: str) -> int:

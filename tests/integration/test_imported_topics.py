@@ -108,6 +108,9 @@ def test_apache_kafka_serves_an_imported_topic_and_goes_on_with_it(
     kafka.stop()
     done = import_table(path, kafka.data_dir, "--compression", "lz4")
     assert done.returncode == 0, done.stderr
+    left = kafka.data_dir / f"{TOPIC}-0.{b'minikafka in'.hex()}{0:08d}-delete"  # as an import that was killed
+    (left / "runs").mkdir(parents=True)
+    (left / "runs" / "000000.batches").write_bytes(b"half a bat")
     kafka.start()
     ends = [confluent.latest(kafka.bootstrap, TOPIC, partition=partition) for partition in (0, 1)]
     assert sum(ends) == len(before) + len(records) and min(ends) > 500

@@ -396,6 +396,7 @@ def test_a_directory_that_cannot_be_added_to_stays_as_it_is(
 
     refused("is there with 3 partitions, not 4", partitions=4)
     refused("no topic's name", topic="a/b")
+    refused("has no topic other, and its broker would set new directories aside", topic="other")
     refused("only brokers write it", topic="__consumer_offsets")
     lock = lock_directory(OsFiles(), str(data))
     refused("is in use: stop the broker that has it")
@@ -496,7 +497,10 @@ def test_killed_before_any_step_of_the_commit_all_of_it_comes_or_nothing(
     outcomes = []
     for steps in range(1, 100):
         data = tmp_path / f"data-{steps}"
-        shutil.copytree(stopped, data)
+        if is_new:
+            data.mkdir()
+        else:
+            shutil.copytree(stopped, data)
         before = set(files_below(data))
         wanted = options(table, data, topic, config=config, batch_bytes=4_096, partitions=2)
         try:

@@ -278,7 +278,7 @@ def _record_column(records: Records, starts: Int64s, counts: Int64s) -> pa.Array
     if records.headers is not None and records.headers.null_count < records.size:
         headers = pc.fill_null(records.headers, NO_HEADERS)
         header_sizes = lengths(headers)
-    length: Int64s = np.maximum(key_sizes, 0) + np.maximum(value_sizes, 0) + header_sizes + 1
+    length: Int64s = np.array(np.maximum(key_sizes, 0) + np.maximum(value_sizes, 0) + header_sizes + 1)
     for width in widths:
         length += width
     length += lengths(value_length)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -379,14 +380,18 @@ def _encode(
     with job.progress.phase("encode" if units is not None else "sort and encode"):
         numbers = job.spark.range(0, len(tasks), 1, len(tasks))
         if units is not None:
-            outcomes = numbers.mapInArrow(_each(tasks, encode_task), _OUTCOME_DDL).collect()
+            outcomes = numbers.mapInArrow(
+                _each(tasks, encode_task, options.log_directory), _OUTCOME_DDL
+            ).collect()
         else:
             width = max(1, min(count, max(parallelism, len(tasks))))
             records = numbers.mapInArrow(_preparing(tasks), PREPARED_DDL)
             by_partition = records.repartition(width, "partition").sortWithinPartitions(
                 "partition", "position"
             )
-            outcomes = by_partition.mapInArrow(_encoding_sorted(tasks[0]), _OUTCOME_DDL).collect()
+            outcomes = by_partition.mapInArrow(
+                _encoding_sorted(tasks[0], options.log_directory), _OUTCOME_DDL
+            ).collect()
     runs = [msgspec.json.decode(row.outcome, type=Run) for row in outcomes]
     return sorted(runs, key=lambda run: run.task)
 
@@ -394,24 +399,27 @@ def _encode(
 _Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _each(tasks: Sequence[Any], work: Callable[[Any], Any]) -> _Work:
+def _each(tasks: Sequence[Any], work: Callable[[Any], Any], log_directory: str) -> _Work:
     """Do the tasks whose numbers come; give back what came of each."""
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield _outcome(_explained(work, tasks[number]))
+                with _told(log_directory):
+                    done = work(tasks[number])
+                yield _outcome(done)
 
     return run
 
 
-def _explained(work: Callable[[Any], Any], task: Any) -> Any:
-    """A disk's error names no file where the system call had none."""
+@contextmanager
+def _told(log_directory: str) -> Iterator[None]:
+    """A disk's error as one line: a write that fails names no file. Raises JobError."""
     try:
-        return work(task)
+        yield
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise JobError(f"{where}{error.strerror or error}; nothing was imported") from error
+        where = error.filename or log_directory
+        raise JobError(f"{where}: {error.strerror or error}; nothing was imported") from error
 
 
 def _outcome(value: Any) -> pa.RecordBatch:
@@ -435,9 +443,11 @@ def _preparing(tasks: Sequence[EncodeTask]) -> _Work:
     return run
 
 
-def _encoding_sorted(task: EncodeTask) -> _Work:
+def _encoding_sorted(task: EncodeTask, log_directory: str) -> _Work:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _outcome(_explained(lambda given: _encode_sorted(task, given), batches))
+        with _told(log_directory):
+            done = _encode_sorted(task, batches)
+        yield _outcome(done)
 
     return run
 
@@ -467,7 +477,9 @@ def _assemble(
         if not tasks:
             return [], {}
         numbers = job.spark.range(0, len(tasks), 1, len(tasks))
-        outcomes = numbers.mapInArrow(_each(tasks, make_segment), _OUTCOME_DDL).collect()
+        outcomes = numbers.mapInArrow(
+            _each(tasks, make_segment, options.log_directory), _OUTCOME_DDL
+        ).collect()
         made = [msgspec.json.decode(row.outcome, type=MadeSegment) for row in outcomes]
         name_segments(made)
     return made, {partition: each.end_offset for partition, each in assemblies.items()}

@@ -46,6 +46,7 @@ from minikafka.log.files.checkpoint import (
     CLEAN_SHUTDOWN_MARKER,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
+    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -113,7 +114,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool
     """The topic is not there yet."""
     is_fresh: bool
-    """Neither is any other."""
+    """Neither is any other: no broker has had the directory yet."""
 
 
 class ImportedPartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +207,11 @@ def find_target(
             f"{log_directory} was not closed cleanly: start its broker and stop it, which recovers its logs"
         )
     if not there:
+        if files.exists(os.path.join(log_directory, META_PROPERTIES)):
+            raise JobError(
+                f"{log_directory} has no topic {topic}, and its broker would set new directories aside: "
+                "create the topic, stop the broker, and import then"
+            )
         count = 1 if partitions is None else partitions
         found = tuple(TargetPartition(partition=each, exists=False) for each in range(count))
         return Target(
