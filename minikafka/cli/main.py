@@ -31,6 +31,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "export": ("export", "records of log directories to Parquet, each exactly once (Spark)"),
     "features": ("features", "describe, raise and lower the levels of a cluster's features"),
     "groups": ("groups", "list, describe and delete consumer groups; reset their offsets"),
+    "import": ("import_", "rows of a table into a topic's segment files, without a broker (Spark)"),
     "produce": ("produce", "write lines of standard input as records"),
     "profile": ("profile", "keep addresses and settings of clusters, in place of -b"),
     "purgatory": ("purgatory", "which requests and timers wait, under which keys, since when, until when"),

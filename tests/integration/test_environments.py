@@ -29,6 +29,7 @@ def checkout(tmp_path: Path) -> Path:
         ("analyze", ".venv-spark spark"),
         ("compact", ".venv-spark spark"),
         ("export", ".venv-spark spark"),
+        ("import", ".venv-spark spark"),
     ],
 )
 def test_a_command_asks_for_the_extras_that_it_needs(checkout: Path, command: str, wanted: str) -> None:

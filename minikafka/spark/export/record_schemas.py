@@ -367,11 +367,21 @@ def protobuf_decoder(schema: str, *, confluent: bool) -> PythonDecoder:
     Raises:
         JobError: the file is not there or not Protobuf's, or no column can be such a message.
     """
+    data, name = message_of(schema)
+    file = schema.partition("#")[0]
+    data_type = _type_of_message(descriptor_pool(data, file).FindMessageTypeByName(name), (), file)
+    return PythonDecoder(data_type, lambda: _protobuf_reader(data, name, confluent))
+
+
+def message_of(schema: str) -> tuple[bytes, str]:
+    """The descriptor set of ``FILE`` or ``FILE#MESSAGE``, and the message's full name.
+
+    Raises:
+        JobError: the file is not there or not Protobuf's, or has no such message.
+    """
     file, _, message = schema.partition("#")
     data = _compiled(Path(file)) if file.endswith(".proto") else _read(Path(file))
-    name, descriptor = _message(data, message, file)
-    data_type = _type_of_message(descriptor, (), file)
-    return PythonDecoder(data_type, lambda: _protobuf_reader(data, name, confluent))
+    return data, _message_name(data, message, file)
 
 
 def _read(path: Path) -> bytes:
@@ -405,15 +415,15 @@ def _compiled(path: Path) -> bytes:
         return out.read_bytes()
 
 
-def _message(data: bytes, message: str, file: str) -> tuple[str, Descriptor]:
-    """The message's full name and descriptor."""
+def _message_name(data: bytes, message: str, file: str) -> str:
+    """The message's full name."""
     try:
         files = FileDescriptorSet.FromString(data).file
     except DecodeError as error:
         raise JobError(f"the schema {file} is no descriptor set, as protoc writes it: {error}") from error
     if not files:
         raise JobError(f"the schema {file} is an empty descriptor set")
-    pool = _pool(data, file)
+    pool = descriptor_pool(data, file)
     if not message:
         last = files[-1]
         if len(last.message_type) != 1:
@@ -423,7 +433,8 @@ def _message(data: bytes, message: str, file: str) -> tuple[str, Descriptor]:
             )
         message = f"{last.package}.{last.message_type[0].name}".lstrip(".")
     try:
-        return message, pool.FindMessageTypeByName(message)
+        pool.FindMessageTypeByName(message)
+        return message
     except KeyError:
         there = ", ".join(
             f"{each.package}.{found.name}".lstrip(".")
@@ -434,7 +445,12 @@ def _message(data: bytes, message: str, file: str) -> tuple[str, Descriptor]:
         raise JobError(f"the schema {file} has no message {message}; it has {there}") from None
 
 
-def _pool(data: bytes, file: str) -> DescriptorPool:
+def descriptor_pool(data: bytes, file: str) -> DescriptorPool:
+    """The messages of a descriptor set; ``file`` is for the error.
+
+    Raises:
+        JobError: it lacks what it imports.
+    """
     pool = DescriptorPool()
     try:
         for each in FileDescriptorSet.FromString(data).file:  # protoc writes imports before what imports them
@@ -448,7 +464,7 @@ def _pool(data: bytes, file: str) -> DescriptorPool:
 
 
 def _protobuf_reader(data: bytes, name: str, confluent: bool) -> Callable[[bytes], Any]:
-    descriptor = _pool(data, name).FindMessageTypeByName(name)
+    descriptor = descriptor_pool(data, name).FindMessageTypeByName(name)
     message_class = GetMessageClass(descriptor)
     read_fields = _fields_reader(descriptor)
 

@@ -1,0 +1,1 @@
+"""Tables to topics: rows as record batches, straight into segment files, without a broker's CPU."""

@@ -1,0 +1,206 @@
+"""From the rows of a table to the columns of records, and their partitions: what an import makes of a table.
+
+A record's timestamp is its column's, down to the millisecond; null, or no column, is when the import began,
+as for Kafka's producer. A record with a partition goes there, as with Kafka's producer; all others go where
+``Partitioner`` puts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from minikafka.errors import MinikafkaError
+from minikafka.spark.load.encode import Int64s, Records, encode_headers, sizes_at_most
+from minikafka.spark.load.formats import BINARY, BadRow, ColumnWriter, Side
+from minikafka.spark.load.partitioner import Partitioner
+from minikafka.spark.load.tables import Unit
+from minikafka.spark.runtime.session import JobError
+
+PREPARED: Final = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("key", BINARY),
+        pa.field("value", BINARY),
+        pa.field("timestamp", pa.int64()),
+        pa.field("headers", BINARY),
+        pa.field("position", pa.int64()),
+    ]
+)
+"""Records on their way: headers encoded, timestamps in ms; the position is what orders them, or 0."""
+
+PREPARED_DDL: Final = "partition int, key binary, value binary, timestamp long, headers binary, position long"
+
+_MS_OF_UNIT: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+_MS_OF_DAY: Final = 86_400_000
+_SECONDS_MAX: Final = (1 << 63) // 1000 - 1
+_HEADER_LIST: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", BINARY)]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowMapping:
+    """Which columns become what. A column that is None is not there."""
+
+    key: Side | None
+    value: Side | None
+    timestamp: str | None = None
+    headers: str | None = None
+    partition: str | None = None
+    order: str | None = None
+    """Records lie in a partition in the order of this column."""
+    now_ms: int = field()
+    """The timestamp of records that have none."""
+
+    def columns(self) -> list[str] | None:
+        """Those that are read; None: all."""
+        sides = [side for side in (self.key, self.value) if side is not None]
+        if any(side.column is None for side in sides):
+            return None
+        named = [side.column for side in sides] + [self.timestamp, self.headers, self.partition, self.order]
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+
+class RowPreparer:
+    """Makes the rows of one task into records."""
+
+    def __init__(self, mapping: RowMapping, *, partitions: int, batch_bytes: int, task: int) -> None:
+        self._mapping = mapping
+        self._partitions = partitions
+        self._partitioner = Partitioner(partitions, batch_bytes=batch_bytes, first=task)
+        self._key = None if mapping.key is None else ColumnWriter(mapping.key)
+        self._value = None if mapping.value is None else ColumnWriter(mapping.value)
+
+    def prepare(self, unit: Unit) -> Iterator[pa.RecordBatch]:
+        """The records of a unit, as ``PREPARED`` has them.
+
+        Raises:
+            JobError: a row that cannot be a record, naming it and its file.
+        """
+        row = unit.first_row
+        for rows in unit.read(self._mapping.columns()):
+            try:
+                yield self._prepared(rows)
+            except BadRow as error:
+                raise JobError(f"{unit.name}, row {row + error.row}: {error}") from error
+            except (MinikafkaError, pa.ArrowException) as error:
+                raise JobError(f"{unit.name}, rows from {row} on: {error}") from error
+            row += rows.num_rows
+
+    def _prepared(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        count, mapping = rows.num_rows, self._mapping
+        keys = pa.nulls(count, BINARY) if self._key is None else self._key.write(rows)
+        values = pa.nulls(count, BINARY) if self._value is None else self._value.write(rows)
+        headers = None
+        if mapping.headers is not None:
+            headers = encode_headers(_header_lists(rows.column(mapping.headers), mapping.headers))
+        timestamps = self._timestamps(rows)
+        position = np.zeros(count, dtype=np.int64)
+        if mapping.order is not None:
+            position = _whole_numbers(rows.column(mapping.order), mapping.order)
+        sizes = sizes_at_most(Records(keys, values, timestamps, headers))
+        partitions = self._chosen_partitions(rows, keys, sizes)
+        arrays = [
+            pa.array(partitions),
+            keys,
+            values,
+            pa.array(timestamps),
+            pa.nulls(count, BINARY) if headers is None else headers,
+            pa.array(position),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=PREPARED)
+
+    def _timestamps(self, rows: pa.RecordBatch) -> Int64s:
+        name = self._mapping.timestamp
+        if name is None:
+            return np.full(rows.num_rows, self._mapping.now_ms, dtype=np.int64)
+        found = _milliseconds(rows.column(name), name, self._mapping.now_ms)
+        if found.size and found.min() < 0:
+            row = int(np.flatnonzero(found < 0)[0])
+            raise BadRow(
+                row, f"the timestamp in {name} is before 1970 ({found[row]} ms), which Kafka refuses"
+            )
+        return found
+
+    def _chosen_partitions(
+        self, rows: pa.RecordBatch, keys: pa.Array, sizes: Int64s
+    ) -> npt.NDArray[np.int32]:
+        name = self._mapping.partition
+        if name is None:
+            return self._partitioner.assign(keys, sizes)
+        column = rows.column(name)
+        if not pa.types.is_integer(column.type):
+            raise JobError(f"the column {name} is {column.type}, partitions are whole numbers")
+        wanted = pc.fill_null(column.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+        is_null = column.is_null().to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(~is_null & ((wanted < 0) | (wanted >= self._partitions)))
+        if wrong.size:
+            row = int(wrong[0])
+            there = f"the topic has {self._partitions}, from 0 to {self._partitions - 1}"
+            raise BadRow(row, f"partition {wanted[row]} in {name}: {there}; see --partitions")
+        if column.null_count:
+            wanted = np.where(is_null, self._partitioner.assign(keys, sizes), wanted)
+        chosen: npt.NDArray[np.int32] = wanted.astype(np.int32)
+        return chosen
+
+
+def _milliseconds(column: pa.Array, name: str, now_ms: int) -> Int64s:
+    kind = column.type
+    filled: Any = pc.fill_null
+    if pa.types.is_timestamp(kind):
+        times, divided = _MS_OF_UNIT[kind.unit]
+        raw = column.cast(pa.int64())
+        now = now_ms * divided // times
+        numbers: Int64s = filled(raw, now).to_numpy(zero_copy_only=False)
+        if times > 1 and numbers.size and np.abs(numbers).max() > _SECONDS_MAX:
+            raise JobError(f"a timestamp in {name} is too far from 1970 for milliseconds")
+        found = numbers * times if times > 1 else numbers // divided
+        return np.where(column.is_null().to_numpy(zero_copy_only=False), now_ms, found)
+    if pa.types.is_date32(kind):
+        days = filled(column.cast(pa.int32()).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        return np.where(column.is_null().to_numpy(zero_copy_only=False), now_ms, days * _MS_OF_DAY)
+    if pa.types.is_date64(kind) or pa.types.is_integer(kind):
+        return filled(column.cast(pa.int64()), now_ms).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    raise JobError(
+        f"the column {name} is {kind}; a timestamp is a timestamp, a date, or milliseconds since 1970 as a "
+        "whole number"
+    )
+
+
+def _whole_numbers(column: pa.Array, name: str) -> Int64s:
+    """What orders the records, as numbers."""
+    kind = column.type
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise BadRow(row, f"the column {name} orders the records, and is null here")
+    if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise JobError(f"the column {name} is {kind}; whole numbers, timestamps and dates order records")
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    return column.cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _header_lists(column: pa.Array, name: str) -> pa.Array:
+    """As lists of keys and values."""
+    kind = column.type
+    try:
+        if pa.types.is_map(kind):
+            return column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))).cast(
+                _HEADER_LIST
+            )
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        if is_list and pa.types.is_struct(kind.value_type):
+            names = [kind.value_type.field(index).name for index in range(kind.value_type.num_fields)]
+            if names == ["key", "value"]:
+                return column.cast(_HEADER_LIST)
+    except pa.ArrowException as error:
+        raise JobError(f"the column {name} cannot be headers: {error}") from error
+    raise JobError(
+        f"the column {name} is {kind}; headers are a list of struct<key: string, value: binary>, or a map of "
+        "string to binary"
+    )

@@ -1,0 +1,409 @@
+"""Two steps of files: what each task has encoded, and the segments that are made of it.
+
+A task writes its batches into one *run*, in the order of its rows within each partition, and beside it a
+table of them (``BATCH_TABLE``). When all runs are there, each partition's offsets are known, and what goes
+into which segment; a second task for each segment copies its batches there, stamps base offsets and leader
+epochs, and writes the indexes. Kafka: ``LogSegment.append``, ``OffsetIndex``, ``TimeIndex``.
+
+    runs/000007-<attempt>.batches     batches of all partitions; .table beside it
+    logs/orders-3/000….log.<attempt>  a segment, which the driver gives its name
+
+An attempt has files of its own, so a task that Spark runs twice, or twice at once, is there twice until the
+driver takes the one whose outcome counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from minikafka.files import OsFiles
+from minikafka.log.files.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from minikafka.log.segment.index_file import OFFSET_INDEX_ENTRY, RELATIVE_OFFSET_MAX, TIME_INDEX_ENTRY
+from minikafka.protocol.records.batch import LOG_OVERHEAD
+from minikafka.protocol.records.compression import CompressionType
+from minikafka.spark.load.encode import (
+    EncodedBatch,
+    Int64s,
+    Records,
+    cut_into_batches,
+    encode,
+    sizes_at_most,
+)
+from minikafka.spark.runtime.session import JobError
+
+CHUNK_BYTES: Final = 32 * 1024 * 1024
+"""Records that are encoded at once: large enough for whole batches of several partitions, and for numpy's
+calls to cost nothing."""
+CHUNK_BYTES_MAX: Final = 256 * 1024 * 1024
+
+COPY_BYTES: Final = 4 * 1024 * 1024
+_BUFFERS_AT_ONCE: Final = 512
+"""Batches in one write, two buffers each: Linux takes 1,024."""
+
+BATCH_TABLE: Final = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("records", "<i4"),
+        ("position", "<i8"),
+        ("size", "<i8"),
+        ("max_timestamp", "<i8"),
+    ]
+)
+"""A row for each batch of a run."""
+
+Batches = npt.NDArray[Any]
+"""Of ``BATCH_TABLE``."""
+
+_STAMP: Final = Struct(">qii")
+SEGMENT_FILES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+"""In the order in which they get their places: records come last."""
+
+
+class EncodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How batches are made."""
+
+    codec: CompressionType
+    level: int | None
+    batch_bytes: int
+    """The records of a batch before compression, and its header."""
+    batch_bytes_max: int
+    """A larger batch is refused: ``max.message.bytes``, and no larger than a segment."""
+    chunk_bytes: int = CHUNK_BYTES
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What one task has encoded."""
+
+    task: int
+    path: str
+    records: int
+    record_bytes: int
+    """Of keys and values."""
+    size: int
+
+
+class RunWriter:
+    """Encodes what it is given, chunk by chunk, into one file."""
+
+    def __init__(self, directory: str, task: int, settings: EncodeSettings) -> None:
+        """Raises OSError."""
+        self._settings = settings
+        self._task = task
+        self._path = os.path.join(directory, f"{task:06d}-{uuid.uuid4().hex}.batches")
+        self._file = OsFiles().open(self._path, create=True)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._size = self._records = self._record_bytes = 0
+        self._tables: list[Batches] = []
+
+    def add(self, prepared: pa.RecordBatch) -> None:
+        """Take records as ``rows.PREPARED`` has them. Raises JobError: one is too large; OSError."""
+        size = prepared.nbytes
+        if self._waiting and self._waiting_bytes + size > 2 * self._settings.chunk_bytes:
+            self._flush()
+        self._waiting.append(prepared)
+        self._waiting_bytes += size
+        if self._waiting_bytes >= self._settings.chunk_bytes:
+            self._flush()
+
+    def finish(self) -> Run:
+        """Write the rest, and the table. Raises JobError, OSError."""
+        try:
+            self._flush()
+            table = np.concatenate(self._tables) if self._tables else np.empty(0, dtype=BATCH_TABLE)
+            file = OsFiles().open(_table_path(self._path), create=True)
+            try:
+                file.write([table.tobytes()], 0)
+            finally:
+                file.close()
+        finally:
+            self.close()
+        return Run(self._task, self._path, self._records, self._record_bytes, self._size)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._file.close()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        rows = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+        if not rows.num_rows:
+            return
+        rows, partitions = _by_partition(rows)
+        firsts = np.append(0, np.flatnonzero(np.diff(partitions)) + 1)
+        records = Records(
+            rows.column("key"),
+            rows.column("value"),
+            rows.column("timestamp").to_numpy(),
+            rows.column("headers"),
+        )
+        sizes = sizes_at_most(records)
+        settings = self._settings
+        starts = cut_into_batches(sizes, firsts, settings.batch_bytes)
+        batches = encode(records, starts, settings.codec, settings.level)
+        self._check(batches)
+        self._records += records.size
+        self._record_bytes += _bytes_of(rows)
+        self._write(batches, partitions[starts])
+
+    def _check(self, batches: Sequence[EncodedBatch]) -> None:
+        for batch in batches:
+            if batch.size > self._settings.batch_bytes_max:
+                raise JobError(
+                    f"a record takes a batch of {batch.size} bytes, and the topic takes "
+                    f"{self._settings.batch_bytes_max}: raise --config max.message.bytes, and the topic's own"
+                )
+
+    def _write(self, batches: Sequence[EncodedBatch], partitions: npt.NDArray[np.int32]) -> None:
+        table = np.empty(len(batches), dtype=BATCH_TABLE)
+        table["partition"] = partitions
+        table["records"] = [batch.record_count for batch in batches]
+        table["size"] = [batch.size for batch in batches]
+        table["max_timestamp"] = [batch.max_timestamp for batch in batches]
+        table["position"] = self._size + np.cumsum(table["size"]) - table["size"]
+        self._tables.append(table)
+        for first in range(0, len(batches), _BUFFERS_AT_ONCE):
+            some = batches[first : first + _BUFFERS_AT_ONCE]
+            self._size += self._file.write(
+                [part for batch in some for part in (batch.header, batch.records)], self._size
+            )
+
+
+def _by_partition(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+    """The records of each partition together, in their order."""
+    partitions = rows.column("partition").to_numpy()
+    if (np.diff(partitions) < 0).any():
+        narrow = partitions.astype(np.uint16) if partitions.max() < 1 << 16 else partitions
+        order = np.argsort(narrow, kind="stable")  # of 16 bits: numpy sorts them by counting
+        rows = rows.take(pa.array(order))
+        partitions = partitions[order]
+    return rows, partitions
+
+
+def _bytes_of(rows: pa.RecordBatch) -> int:
+    total = 0
+    for name in ("key", "value"):
+        column = rows.column(name)
+        _, offsets, _ = column.buffers()
+        edges = np.frombuffer(offsets, dtype=np.int32)
+        if len(column):
+            total += int(edges[column.offset + len(column)]) - int(edges[column.offset])
+    return total
+
+
+def _table_path(path: str) -> str:
+    return f"{path.removesuffix('.batches')}.table"
+
+
+def read_table(run: Run) -> Batches:
+    """The batches of a run. Raises OSError."""
+    return np.frombuffer(OsFiles().read_bytes(_table_path(run.path)), dtype=BATCH_TABLE)
+
+
+# ---- segments
+
+
+class Piece(NamedTuple):
+    """Batches of one run, in their order."""
+
+    path: str
+    batches: Batches
+
+
+class SegmentTask(NamedTuple):
+    """A segment to be made."""
+
+    partition: int
+    base_offset: int
+    leader_epoch: int
+    index_interval_bytes: int
+    directory: str
+    pieces: tuple[Piece, ...]
+
+
+class MadeSegment(msgspec.Struct, frozen=True):
+    """One attempt's segment: its files are ``<name><suffix>.<attempt>``."""
+
+    partition: int
+    base_offset: int
+    directory: str
+    attempt: str
+    size: int
+    records: int
+    batches: int
+
+
+class Assembly(NamedTuple):
+    """The segments of one partition."""
+
+    tasks: tuple[SegmentTask, ...]
+    end_offset: int
+
+
+def plan_segments(
+    pieces: Iterable[Piece],
+    *,
+    partition: int,
+    first_offset: int,
+    leader_epoch: int,
+    directory: str,
+    segment_bytes: int,
+    index_interval_bytes: int,
+) -> Assembly:
+    """Cut the batches of a partition, in their order, into segments of at most ``segment_bytes``."""
+    chosen = list(pieces)
+    if not chosen:
+        return Assembly((), first_offset)
+    batches = np.concatenate([piece.batches for piece in chosen])
+    run_of_batch = np.repeat(np.arange(len(chosen)), [piece.batches.size for piece in chosen])
+    ends = np.cumsum(batches["size"])
+    offsets = first_offset + np.cumsum(batches["records"].astype(np.int64))
+    tasks = []
+    start, base_offset = 0, first_offset
+    while start < batches.size:
+        before = int(ends[start - 1]) if start else 0
+        end = min(
+            int(np.searchsorted(ends, before + segment_bytes, side="right")),
+            int(np.searchsorted(offsets, base_offset + RELATIVE_OFFSET_MAX, side="right")),
+        )
+        end = max(start + 1, end)
+        tasks.append(
+            SegmentTask(
+                partition,
+                base_offset,
+                leader_epoch,
+                index_interval_bytes,
+                directory,
+                tuple(_pieces(chosen, run_of_batch, batches, start, end)),
+            )
+        )
+        start, base_offset = end, int(offsets[end - 1])
+    return Assembly(tuple(tasks), base_offset)
+
+
+def _pieces(
+    pieces: Sequence[Piece], run_of_batch: Int64s, batches: Batches, start: int, end: int
+) -> Iterator[Piece]:
+    runs = run_of_batch[start:end]
+    edges = [start, *(start + np.flatnonzero(np.diff(runs)) + 1).tolist(), end]
+    for first, last in itertools.pairwise(edges):
+        yield Piece(pieces[int(run_of_batch[first])].path, batches[first:last])
+
+
+def make_segment(task: SegmentTask) -> MadeSegment:
+    """Write the segment and its indexes; durable on return. Raises OSError."""
+    attempt = uuid.uuid4().hex
+    files = OsFiles()
+    size = records = batches = 0
+    spans: list[tuple[int, int, int]] = []
+    log = files.open(_attempt_path(task, LOG_SUFFIX, attempt), create=True)
+    try:
+        for piece in task.pieces:
+            source = files.open(piece.path, read_only=True)
+            try:
+                for first, last in _copies(piece.batches):
+                    some = piece.batches[first:last]
+                    data = bytearray(source.read(int(some["size"].sum()), int(some["position"][0])))
+                    at = 0
+                    for length, count, latest in zip(
+                        some["size"].tolist(),
+                        some["records"].tolist(),
+                        some["max_timestamp"].tolist(),
+                        strict=True,
+                    ):
+                        base_offset = task.base_offset + records
+                        _STAMP.pack_into(data, at, base_offset, length - LOG_OVERHEAD, task.leader_epoch)
+                        at += length
+                        records += count
+                        spans.append((task.base_offset + records - 1, latest, length))
+                    size += log.write([data], size)
+                    batches += some.size
+            finally:
+                source.close()
+        log.fsync()
+    finally:
+        log.close()
+    offset_index, time_index = index_entries(spans, task.base_offset, task.index_interval_bytes)
+    for suffix, content in ((INDEX_SUFFIX, offset_index), (TIME_INDEX_SUFFIX, time_index)):
+        index = files.open(_attempt_path(task, suffix, attempt), create=True)
+        try:
+            index.write([content], 0)
+            index.fsync()
+        finally:
+            index.close()
+    return MadeSegment(task.partition, task.base_offset, task.directory, attempt, size, records, batches)
+
+
+def _copies(batches: Batches) -> Iterator[tuple[int, int]]:
+    """Batches that lie behind one another in their run, in portions of about ``COPY_BYTES``."""
+    positions, ends = batches["position"], batches["position"] + batches["size"]
+    gaps = np.flatnonzero(positions[1:] != ends[:-1]) + 1
+    edges = [0, *gaps.tolist(), batches.size]
+    for first, last in itertools.pairwise(edges):
+        start = first
+        while start < last:
+            end = int(np.searchsorted(ends[:last], int(positions[start]) + COPY_BYTES, side="right"))
+            if end <= start:
+                end = start + 1
+            yield start, min(end, last)
+            start = min(end, last)
+
+
+def index_entries(
+    spans: Iterable[tuple[int, int, int]], base_offset: int, interval_bytes: int
+) -> tuple[bytes, bytes]:
+    """What ``LogSegment.index_batch`` and the end of the segment make of batches: the content of the offset
+    index and of the time index.
+
+    Args:
+        spans: of each batch its last offset, its largest timestamp and its bytes.
+    """
+    offsets, times = bytearray(), bytearray()
+    latest = written = -1
+    offset_of_latest = base_offset
+    position = since = 0
+    for last_offset, max_timestamp, size in spans:
+        if max_timestamp > latest:
+            latest, offset_of_latest = max_timestamp, last_offset
+        if since > interval_bytes:
+            offsets += OFFSET_INDEX_ENTRY.pack(last_offset - base_offset, position)
+            if latest > written:
+                times += TIME_INDEX_ENTRY.pack(latest, offset_of_latest - base_offset)
+                written = latest
+            since = size
+        else:
+            since += size
+        position += size
+    if latest > written:
+        times += TIME_INDEX_ENTRY.pack(latest, offset_of_latest - base_offset)
+    return bytes(offsets), bytes(times)
+
+
+def _attempt_path(task: SegmentTask, suffix: str, attempt: str) -> str:
+    return os.path.join(task.directory, f"{file_name(task.base_offset, suffix)}.{attempt}")
+
+
+def name_segments(made: Sequence[MadeSegment]) -> None:
+    """Give the segments that count their names; what other attempts have left goes. Raises OSError."""
+    files = OsFiles()
+    for segment in made:
+        for suffix in SEGMENT_FILES:
+            name = file_name(segment.base_offset, suffix)
+            source = os.path.join(segment.directory, f"{name}.{segment.attempt}")
+            files.rename(source, os.path.join(segment.directory, name))
+    for directory in sorted({segment.directory for segment in made}):
+        for name in files.list(directory):
+            if not name.endswith(SEGMENT_FILES):
+                files.remove(os.path.join(directory, name))
