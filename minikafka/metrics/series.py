@@ -143,6 +143,7 @@ DAMAGED_BATCHES = _of_topics("damaged_batches", "Batches that could not be read.
 UNDECODED_RECORDS = _of_topics("undecoded_records", "Records whose key or value did not decode.")
 LOST_RECORDS = _of_topics("lost_offsets", "Offsets that the log no longer had when the job came to them.")
 REMOVED_RECORDS = _of_topics("removed_records", "Records that a compaction removed.")
+LAG = _of_topics("lag", "Offsets between what the export has committed to a table and the ends of the logs.")
 OUTPUT_BYTES = _of_topics("output_bytes", "Bytes that were written.")
 DURATION = _of_job("duration_seconds", "How long the latest run took, or has been running.")
 RUNNING = _of_job("running", "1 while it runs.")
@@ -153,5 +154,5 @@ LAST_SUCCESS = _of_job("last_success_timestamp_seconds", "When a run last ended 
 
 SPARK_SERIES: Final = (
     RECORDS, BYTES, BATCHES, PARTITIONS, DAMAGED_BATCHES, UNDECODED_RECORDS, LOST_RECORDS, REMOVED_RECORDS,
-    OUTPUT_BYTES, DURATION, RUNNING, FAILED, TASKS, TASKS_DONE, LAST_SUCCESS,
+    LAG, OUTPUT_BYTES, DURATION, RUNNING, FAILED, TASKS, TASKS_DONE, LAST_SUCCESS,
 )  # fmt: skip

@@ -107,23 +107,30 @@ READ = Section(
 RESULTS = Section(
     "What came of it",
     [
-        graph("Written", "Bytes that were written.", _of_topics("output_bytes"), unit="bytes", width=6),
         graph(
-            "Removed records", "Records that a compaction removed.", _of_topics("removed_records"), width=6
+            "Lag of tables",
+            "Offsets between what an export has committed to a table and the ends of the logs. With "
+            "`--continuous` it falls at each run; where it only grows, runs are slower than producers.",
+            _of_topics("lag"),
+            width=12,
+        ),
+        graph("Written", "Bytes that were written.", _of_topics("output_bytes"), unit="bytes", width=12),
+        graph(
+            "Removed records", "Records that a compaction removed.", _of_topics("removed_records"), width=8
         ),
         graph(
             "Damaged batches",
             "Batches that could not be read. Normally 0; `minikafka dump-log --verify` says what is wrong.",
             _of_topics("damaged_batches"),
             thresholds=above(critical=1),
-            width=6,
+            width=8,
         ),
         graph(
             "Undecoded records",
             "Records whose key or value was not of the format that the export was told.",
             _of_topics("undecoded_records"),
             thresholds=above(warning=1),
-            width=6,
+            width=8,
         ),
     ],
 )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pyspark.sql import Column, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from minikafka.log.files.checkpoint import PARTITION_METADATA, decode_partition_metadata, encode_uuid
@@ -238,7 +238,7 @@ def export(job: Job, options: ExportOptions, *, open_store: OpenStore = open_sto
             ids_now = topic_ids(logs)
             check_topic_ids(ids, ids_now)
             ranges = plan(logs, done, read)
-        _count_ranges(ranges, counters)
+        count_ranges(ranges, counters)
         if not ranges:
             return None
         decoders = _decoders(ranges, options)
@@ -303,6 +303,26 @@ def _write(
     uri: str,
 ) -> int:
     """Write what the ranges hold, and count it on the way. Returns the records."""
+    frame, seen = decoded_records(job, options, decoders, ranges)
+    frame = frame.drop(*([] if options.on_error is OnError.COLUMN else ERROR_COLUMNS))
+    writer = lay_out(frame, options.by).write.mode("append").partitionBy(*PARTITION_COLUMNS[options.by])
+    writer.option("compression", options.compression).parquet(uri)
+    return count_records(job, seen, ranges)
+
+
+def decoded_records(
+    job: Job,
+    options: ExportOptions,
+    decoders: tuple[Decoder, Decoder],
+    ranges: Sequence[ExportRange],
+    *,
+    raw_columns: Sequence[str] = (),
+) -> tuple[DataFrame, Observation]:
+    """What the ranges hold, ``RECORD_COLUMNS`` and ``ERROR_COLUMNS``, and what is counted when it is read.
+
+    Args:
+        raw_columns: names for the bytes of key and value as they are in the log, which then come behind.
+    """
     reader = job.spark.read.format(FORMAT).options(**options.source(), **source_options(ranges))
     if options.on_corrupt == OnCorrupt.SKIP.value:  # as rows, so that they are counted before they go
         reader = reader.option("onCorrupt", OnCorrupt.COLUMN.value)
@@ -311,16 +331,19 @@ def _write(
         frame = reader.option("columns", json.dumps(RECORD_COLUMNS)).load()
         frame = frame.withColumn(ERROR, F.lit(None).cast("string"))
     size = sum((F.coalesce(F.length(name), F.lit(0)) for name in (KEY, VALUE)), F.lit(0))
+    for name, raw in zip((KEY, VALUE), raw_columns, strict=False):
+        frame = frame.withColumn(raw, F.col(name))
     frame = decode(frame.withColumn(_SIZE, size), *decoders, options.on_error)
     topics = sorted({each.topic for each in ranges})
     seen = Observation()
     frame = frame.observe(seen, F.count_if(_is_record()).alias("records"), *_counts(topics))
-    frame = frame.where(_is_record())
-    frame = frame.drop(_SIZE, ERROR, *([] if options.on_error is OnError.COLUMN else ERROR_COLUMNS))
-    writer = lay_out(frame, options.by).write.mode("append").partitionBy(*PARTITION_COLUMNS[options.by])
-    writer.option("compression", options.compression).parquet(uri)
+    return frame.where(_is_record()).drop(_SIZE, ERROR), seen
+
+
+def count_records(job: Job, seen: Observation, ranges: Sequence[ExportRange]) -> int:
+    """Count what was seen while a frame of ``decoded_records`` was read. Returns the records."""
     counted = seen.get
-    for index, topic in enumerate(_counted_apart(topics)):
+    for index, topic in enumerate(_counted_apart(sorted({each.topic for each in ranges}))):
         for name, series in _COUNTED.items():
             job.counters.add(series, counted[f"{name} {index}"] or 0, topic=topic)
     return int(counted["records"])
@@ -348,7 +371,7 @@ def _is_record() -> Column:
     return F.col(ERROR).isNull()
 
 
-def _count_ranges(ranges: Sequence[ExportRange], counters: JobCounters) -> None:
+def count_ranges(ranges: Sequence[ExportRange], counters: JobCounters) -> None:
     for each in ranges:
         counters.add(PARTITIONS, 1, topic=each.topic)
         counters.add(LOST_RECORDS, each.lost, topic=each.topic)

@@ -118,6 +118,33 @@ def _avro_reader(schema: Any, converter: Converter | None) -> Callable[[bytes], 
     return read
 
 
+FieldPath = tuple[str, ...]
+"""A field by the names from the top; what is in a list or a map is below the list's or the map's name."""
+
+
+def former_names(file: str) -> dict[FieldPath, list[str]]:
+    """The aliases of the fields of an Avro schema's file, which an earlier schema called so."""
+    found: dict[FieldPath, list[str]] = {}
+    _collect_aliases(json.loads(Path(file).read_text(encoding="utf-8")), (), found)
+    return found
+
+
+def _collect_aliases(schema: Any, path: FieldPath, found: dict[FieldPath, list[str]]) -> None:
+    if isinstance(schema, list):
+        for each in schema:
+            _collect_aliases(each, path, found)
+    if not isinstance(schema, dict):
+        return
+    for each in schema.get("fields", ()):
+        below = (*path, each["name"])
+        if each.get("aliases"):
+            found[below] = list(each["aliases"])
+        _collect_aliases(each["type"], below, found)
+    for inside in ("type", "items", "values"):
+        if isinstance(schema.get(inside), dict | list):
+            _collect_aliases(schema[inside], path, found)
+
+
 def _without_other_logical_types(schema: Any) -> Any:
     """What has no column type of its own is read as the type below it: a time as a number, a UUID as text."""
     if isinstance(schema, list):
@@ -382,6 +409,31 @@ def message_of(schema: str) -> tuple[bytes, str]:
     file, _, message = schema.partition("#")
     data = _compiled(Path(file)) if file.endswith(".proto") else _read(Path(file))
     return data, _message_name(data, message, file)
+
+
+def protobuf_numbers(schema: str) -> dict[FieldPath, int]:
+    """The numbers of the fields of ``FILE`` or ``FILE#MESSAGE``: what stays where a field is renamed.
+
+    Raises:
+        JobError: as ``protobuf_decoder``.
+    """
+    file, _, message = schema.partition("#")
+    data = _compiled(Path(file)) if file.endswith(".proto") else _read(Path(file))
+    _, descriptor = _message(data, message, file)
+    found: dict[FieldPath, int] = {}
+    _collect_numbers(descriptor, (), found)
+    return found
+
+
+def _collect_numbers(descriptor: Descriptor, path: FieldPath, found: dict[FieldPath, int]) -> None:
+    if descriptor.full_name == TIMESTAMP:
+        return
+    for field in descriptor.fields:
+        below = (*path, field.name)
+        found[below] = field.number
+        inside = _map_fields(field)[1] if _is_map(field) else field
+        if inside.message_type is not None:
+            _collect_numbers(inside.message_type, below, found)
 
 
 def _read(path: Path) -> bytes:

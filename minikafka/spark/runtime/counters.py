@@ -183,10 +183,10 @@ class JobCounters:
             key = series, self._label(topic)
             self._values[key] = self._values.get(key, 0) + value
 
-    def set(self, series: Series, value: float) -> None:
-        """For series without topics."""
+    def set(self, series: Series, value: float, *, topic: str = "") -> None:
+        """What is true now: of the job, or of a topic."""
         with self._lock:
-            self._values[series, ""] = value
+            self._values[series, self._label(topic)] = value
 
     def value(self, series: Series, *, topic: str = "") -> float | None:
         """None: it has not been counted."""

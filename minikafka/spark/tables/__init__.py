@@ -1,0 +1,1 @@
+"""Topics as Apache Iceberg and Delta tables, each offset exactly once."""

@@ -1,0 +1,223 @@
+"""What an export needs of a table, whichever format it has.
+
+Each commit of an export says which offsets it holds, in one property, ``minikafka.commit``: of the
+snapshot's summary in Iceberg, of the commitInfo in Delta. The next run reads from the table itself where to
+continue. What the table's format commits at once, files and property, is all that decides:
+
+| crash                    | what the next run finds               | what it does                         |
+|--------------------------|---------------------------------------|--------------------------------------|
+| while writing            | files that no commit names            | removes them, reads the same offsets |
+| after the commit         | errors that are named, not committed  | commits them to the errors table     |
+| after the errors' commit | a mark in the run's directory         | removes it                           |
+
+Of two exports at once the second to commit finds that the table has moved. Where the offsets have moved with
+it, it loses: its files are removed. Where they have not (another job has compacted the table), it commits on
+top.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from minikafka.errors import UNDECODABLE
+from minikafka.spark.runtime.session import JobError
+from minikafka.spark.tables.columns import Path, Rename
+from minikafka.spark.tables.files import Store, WrittenFile
+from minikafka.spark.tables.partitioning import PartitionField
+
+COMMIT = "minikafka.commit"
+"""The property of a commit: ``Progress`` as JSON."""
+TOPIC = "minikafka.topic"
+"""The property of a table: whose records it holds."""
+TOPIC_ID = "minikafka.topic-id"
+"""The property of a table: that topic's id, where the log says it."""
+UPSERT = "minikafka.upsert"
+"""The property of a table: ``true`` where it holds the newest record of each key."""
+FIELDS = "minikafka.fields"
+"""The property of a table: path → the number of a Protobuf field, as JSON."""
+PARTITIONS = "minikafka.partition-by"
+"""The property of a Delta table: its transforms."""
+VERSION = 1
+
+
+class Conflict(Exception):
+    """The table has changed since it was read; nothing was committed."""
+
+
+class CommitUnknown(JobError):
+    """Whether the commit has arrived is not known; nothing may be removed."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit added, and where the next one continues."""
+
+    version: int = VERSION
+    topic: str
+    topic_id: str | None
+    """Where the log says it."""
+    run: str
+    number: int
+    """Of the export's commits to this table, from 1 on."""
+    records: int
+    ranges: dict[int, tuple[int, int]]
+    """Partition → the offsets that the commit holds: the first, and the one behind the last."""
+    offsets: dict[int, int]
+    """Of every partition that was ever exported, the next offset."""
+    errors: list[WrittenFile]
+    """Files that belong to the errors table; committed there right behind this commit."""
+
+
+def encode_progress(progress: Progress) -> str:
+    """As JSON."""
+    return msgspec.json.encode(progress).decode()
+
+
+def decode_progress(text: str | bytes, table: str) -> Progress:
+    """Raises JobError: it is not what an export of this version writes."""
+    try:
+        found = msgspec.json.decode(text, type=Progress)
+    except UNDECODABLE as error:
+        raise JobError(f"the table {table}: its {COMMIT} is not that of an export: {error}") from error
+    if found.version != VERSION:
+        raise JobError(f"the table {table} was written by another version of minikafka")
+    return found
+
+
+def encode_numbers(numbers: Mapping[Path, int]) -> str:
+    """Path → number as JSON, ``[[["value", "id"], 1]]``: names may have dots."""
+    return json.dumps([[list(path), number] for path, number in sorted(numbers.items())])
+
+
+def decode_numbers(text: str) -> dict[Path, int]:
+    """The reverse. Raises ValueError."""
+    return {tuple(path): number for path, number in json.loads(text)}
+
+
+class LiveFile(NamedTuple):
+    """A data file that the table's readers see."""
+
+    path: str
+    """As ``Store.open_path`` takes it."""
+    size: int
+    partition: tuple[Any, ...] | None
+    """None: of another partitioning."""
+    handle: Any
+    """The format's own."""
+
+
+class Change(NamedTuple):
+    """What a commit does."""
+
+    files: Sequence[WrittenFile]
+    removed: Sequence[LiveFile] = ()
+    progress: Progress | None = None
+    """None: the same rows in other files."""
+
+
+class Evolution(NamedTuple):
+    """What becomes of a table's columns."""
+
+    columns: StructType
+    """All that it has from now on."""
+    renames: Sequence[Rename] = ()
+    numbers: Mapping[Path, int] = {}
+    """Of Protobuf fields."""
+
+
+class Table(Protocol):
+    """A table of a lake. Raises JobError everywhere: with one line that says what to do."""
+
+    @property
+    def name(self) -> str:
+        """For errors."""
+        ...
+
+    def load(self) -> bool:
+        """Read its newest state. Whether it is there."""
+        ...
+
+    def create(
+        self, columns: StructType, partitions: Sequence[PartitionField], properties: Mapping[str, str]
+    ) -> None:
+        """And load it."""
+        ...
+
+    def evolve(self, evolution: Evolution) -> None:
+        """And load it. Raises Conflict."""
+        ...
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+
+    @property
+    def columns(self) -> StructType:
+        """Without those that only partition it."""
+        ...
+
+    @property
+    def partitions(self) -> tuple[PartitionField, ...]: ...
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """Of its data files; with field ids where the format has them."""
+        ...
+
+    @property
+    def store(self) -> Store: ...
+
+    def progress(self) -> Progress | None:
+        """Of the newest commit of an export that the table's present state is built on."""
+        ...
+
+    def live_files(self) -> list[LiveFile]: ...
+
+    def partition_key(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Values as in ``WrittenFile`` as ``LiveFile.partition`` has them."""
+        ...
+
+    def known_files(self) -> set[str]:
+        """The names, relative to the table, of all files that some snapshot needs."""
+        ...
+
+    def commit(self, change: Change) -> None:
+        """Raises Conflict: another commit came first. CommitUnknown."""
+        ...
+
+    def expire(self, before_ms: int) -> int:
+        """Forget snapshots that are older than this and that are not the newest, and remove the files that
+        only they need. Returns how many files."""
+        ...
+
+
+class Tables(Protocol):
+    """Where tables are."""
+
+    widens: bool
+    """Whether columns can be widened; else int and float are wide from the beginning."""
+    renames: bool
+    """Whether columns can be renamed."""
+
+    def table(self, topic: str, *, errors: bool = False) -> Table: ...
+
+
+OpenTables = Callable[[], Tables]
+
+
+def need(module: str) -> None:
+    """Raises JobError: an optional library is not installed."""
+    if find_spec(module) is None:
+        raise JobError(f"{module} is not installed: pip install 'minikafka[tables]'")
+
+
+def table_name(topic: str, *, errors: bool = False) -> str:
+    """The table of a topic: SQL splits names at dots, so dots are underscores, as in the names of Kafka's
+    metrics."""
+    name = topic.replace(".", "_")
+    return f"{name}_errors" if errors else name
