@@ -35,6 +35,8 @@ from minikafka.spark.runtime.session import check_pyspark
 from minikafka.units import format_bytes
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from minikafka.spark.analyze.job import Prepared
     from minikafka.spark.runtime.counters import JobCounters
 
@@ -143,7 +145,9 @@ def parser() -> argparse.ArgumentParser:
     )
     results = parser.add_argument_group("results, besides a table on the terminal")
     results.add_argument(
-        "--output", metavar="DIR", help="report.html, report.json and the tables into this directory"
+        "--output",
+        metavar="DIR",
+        help="report.html, report.json and the tables into this directory, or URI (s3a://)",
     )
     results.add_argument("--html", metavar="FILE", help="the report, one file that opens anywhere")
     results.add_argument("--json", metavar="FILE", help="every figure as JSON")
@@ -229,9 +233,10 @@ def _prepare(arguments: argparse.Namespace) -> Prepared:
 def _analyze(job: Job, prepared: Prepared, arguments: argparse.Namespace) -> int:
     from minikafka.spark.analyze.job import analyze
 
+    _open_stores(job.spark, arguments)
     analysis = analyze(job.spark, prepared, now_ms=time.time_ns() // 1_000_000, phase=job.progress.phase)
     _count(job.counters, analysis)
-    print_summary(analysis, _write(analysis, arguments))
+    print_summary(analysis, _write(job.spark, analysis, arguments))
     return OK
 
 
@@ -247,19 +252,39 @@ def _count(counters: JobCounters, analysis: Analysis) -> None:
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Before the work, not after it. Raises CommandError."""
+    """Before the work, not after it. Raises CommandError, UnusableLocation."""
     for option in ("html", "json"):
         path = getattr(arguments, option)
-        if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        if path is None or _is_uri(path):
+            continue
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             raise CommandError(f"--{option} {path}: there is no such directory")
     for option in ("output", "parquet"):
         path = getattr(arguments, option)
-        if path is not None and os.path.exists(path) and not os.path.isdir(path):
+        if path is not None and not _is_uri(path) and os.path.exists(path) and not os.path.isdir(path):
             raise CommandError(f"--{option} {path}: is not a directory")
 
 
-def _write(analysis: Analysis, arguments: argparse.Namespace) -> list[str]:
-    """Write what was asked for; returns the paths. Raises CommandError."""
+def _is_uri(path: str) -> bool:
+    from minikafka.spark.source.storage import location
+
+    return bool(path) and location(path).is_uri
+
+
+def _open_stores(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    """Those of outputs that are URIs, also before the work. Raises JobError: one cannot be written."""
+    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.source.storage import location
+
+    for option in ("output", "parquet", "html", "json"):
+        path = getattr(arguments, option)
+        if path is not None and _is_uri(path):
+            place = location(path)
+            HadoopFiles((place if option in ("output", "parquet") else place.parent()).text, spark)
+
+
+def _write(spark: SparkSession, analysis: Analysis, arguments: argparse.Namespace) -> list[str]:
+    """Write what was asked for; returns the paths. Raises CommandError, JobError."""
     from minikafka.spark.analyze.analysis import encode
     from minikafka.spark.analyze.report import render, write_tables
 
@@ -268,19 +293,45 @@ def _write(analysis: Analysis, arguments: argparse.Namespace) -> list[str]:
     )
     try:
         if arguments.output is not None:
-            make_private_directory(arguments.output)
+            if not _is_uri(arguments.output):
+                make_private_directory(arguments.output)
             html.append(os.path.join(arguments.output, "report.html"))
             json.append(os.path.join(arguments.output, "report.json"))
             parquet.append(arguments.output)
         for path in html:
-            write_text(path, render(analysis))
+            _write_text(spark, path, render(analysis))
         for path in json:
-            write_text(path, encode(analysis).decode())
+            _write_text(spark, path, encode(analysis).decode())
         for path in parquet:
-            write_tables(analysis, path)
+            if _is_uri(path):
+                _upload_tables(spark, path, analysis)
+            else:
+                write_tables(analysis, path)
     except OSError as error:
         raise CommandError(f"cannot write {error.filename}: {error.strerror or error}") from None
     return [*html, *json, *parquet]
+
+
+def _write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Raises CommandError, JobError."""
+    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.source.storage import location
+
+    if _is_uri(path):
+        HadoopFiles(location(path).parent().text, spark).write(os.path.basename(path), text.encode())
+    else:
+        write_text(path, text)
+
+
+def _upload_tables(spark: SparkSession, path: str, analysis: Analysis) -> None:
+    """Raises JobError."""
+    from minikafka.spark.analyze.report import parquet_files
+    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.source.storage import location
+
+    files = HadoopFiles(location(path).text, spark)
+    for name, data in parquet_files(analysis).items():
+        files.write(name, data.to_pybytes())
 
 
 if __name__ == "__main__":

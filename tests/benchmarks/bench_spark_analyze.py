@@ -99,17 +99,26 @@ def cpu_of_all() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def write_logs(directory: Path, records: int) -> int:
-    """A log directory; returns the bytes of its segments."""
-    templates = [_template(number) for number in range(max(1, records // KEYS_SHARE // RECORDS_A_BATCH))]
+def write_logs(
+    directory: Path, records: int, *, key_records: int = KEYS_SHARE, is_rolled: bool = False
+) -> int:
+    """A log directory; returns the bytes of its segments.
+
+    Args:
+        key_records: how many each key has.
+        is_rolled: whether the active segments are empty.
+    """
+    templates = [_template(number) for number in range(max(1, records // key_records // RECORDS_A_BATCH))]
     of_partition = [templates[number::PARTITIONS] for number in range(PARTITIONS)]
     ends, size = {}, 0
     for number, members in enumerate(of_partition):
         topic_partition = TopicPartition(TOPIC, number)
         writer = _LogWriter(directory / str(topic_partition))
-        for _ in range(KEYS_SHARE):
+        for _ in range(key_records):
             for header, batch in members:
                 writer.append(header, batch)
+        if is_rolled:
+            writer.roll()
         size += writer.close()
         ends[topic_partition] = writer.next_offset
     (directory / REPLICATION_OFFSET_CHECKPOINT).write_bytes(encode_offsets(ends))
@@ -142,8 +151,7 @@ class _LogWriter:
 
     def append(self, header: BatchHeader, batch: bytes) -> None:
         if self._position + len(batch) > SEGMENT_BYTES:
-            self.close()
-            self._open()
+            self.roll()
         since_ms = self.next_offset // 10
         stamped = rewrite(
             batch,
@@ -159,6 +167,10 @@ class _LogWriter:
         self._log.write(memoryview(batch)[len(stamped) :])
         self._position += len(batch)
         self.next_offset += RECORDS_A_BATCH
+
+    def roll(self) -> None:
+        self.close()
+        self._open()
 
     def close(self) -> int:
         """Returns the bytes of all segments so far."""

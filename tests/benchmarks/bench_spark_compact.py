@@ -34,6 +34,7 @@ from minikafka.spark.runtime.session import open_session
 from minikafka.types import LeaderEpoch, TopicPartition
 from tests.benchmarks.broker import resident_mb
 from tests.benchmarks.cluster import row
+from tests.support.processes import descendants
 
 TOPIC = "compacted"
 RECORDS, KEYS, SIZE, BATCH_RECORDS = 10_000_000, 1_000_000, 200, 80
@@ -61,23 +62,12 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.2):
-            for pid in _descendants(os.getpid()):
+            for pid in descendants(os.getpid()):
                 try:
                     if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                         self.mb = max(self.mb, resident_mb(pid))
                 except (OSError, RuntimeError):
                     continue  # it has just ended
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-        for child in children:
-            yield child
-            yield from _descendants(child)
 
 
 def run(quick: bool) -> list[dict[str, Any]]:

@@ -59,6 +59,21 @@ class ObjectStore:
             str(source), f"{BUCKET}/{path}", pyarrow.fs.LocalFileSystem(), self._files, use_threads=False
         )
 
+    def download(self, path: str, target: Path) -> None:
+        """The same the other way."""
+        target.mkdir(parents=True)
+        pyarrow.fs.copy_files(
+            f"{BUCKET}/{path}", str(target), self._files, pyarrow.fs.LocalFileSystem(), use_threads=False
+        )
+
+    def s3a_settings(self) -> dict[str, str]:
+        """How Hadoop's connector finds it."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": f"http://127.0.0.1:{self.port}",
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+        }
+
     def revoke_keys(self, *, after_requests: int = 0) -> None:
         """No key counts any more; until now each did."""
         self._ask("POST", "/moto-api/reset-auth", str(after_requests))

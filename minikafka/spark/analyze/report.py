@@ -648,11 +648,22 @@ def write_tables(analysis: Analysis, directory: str) -> list[str]:
     """Write them into ``directory``, which is made if it is not there. Returns the paths. Raises OSError."""
     os.makedirs(directory, exist_ok=True)
     paths = []
-    for name, table in tables(analysis).items():
-        path = os.path.join(directory, f"{name}.parquet")
-        pyarrow.parquet.write_table(table, path)
+    for name, data in parquet_files(analysis).items():
+        path = os.path.join(directory, name)
+        with open(path, "wb") as file:
+            file.write(data)
         paths.append(path)
     return paths
+
+
+def parquet_files(analysis: Analysis) -> dict[str, pa.Buffer]:
+    """The tables as Parquet files, by file name."""
+    files = {}
+    for name, table in tables(analysis).items():
+        sink = pa.BufferOutputStream()
+        pyarrow.parquet.write_table(table, sink)
+        files[f"{name}.parquet"] = sink.getvalue()
+    return files
 
 
 def _flat(partitions: Sequence[Partition]) -> list[dict[str, Any]]:

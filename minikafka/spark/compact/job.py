@@ -79,6 +79,7 @@ from minikafka.spark.compact.plan import (
     open_producers,
     producers_by_segment,
 )
+from minikafka.spark.runtime.attempts import remove_attempts
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.log_files import PartitionLog, find_logs
 from minikafka.spark.source.storage import LocalStorage, location
@@ -189,14 +190,14 @@ def staging_of(files: Files, directories: Sequence[str]) -> Iterator[None]:
             stack.callback(lock.release)
             for name in files.list(staging):
                 if name != LOCK_FILE:
-                    files.remove_tree(os.path.join(staging, name))
+                    remove_attempts(files, os.path.join(staging, name))
                     files.remove(os.path.join(staging, name))
         yield
 
 
 def _clear(files: Files, directory: str) -> None:
     if files.is_directory(directory):  # the topic may have been deleted
-        files.remove_tree(staging_directory(directory))
+        remove_attempts(files, staging_directory(directory))
 
 
 def collect_attempts(files: Files, directory: str, outcomes: Sequence[CopyOutcome]) -> CompactionResult:
@@ -211,7 +212,7 @@ def collect_attempts(files: Files, directory: str, outcomes: Sequence[CopyOutcom
             files.rename(os.path.join(attempt, name), os.path.join(staging, name))
     for name in files.list(staging):
         if name.startswith("attempt-"):
-            files.remove_tree(os.path.join(staging, name))
+            remove_attempts(files, os.path.join(staging, name))
     return CompactionResult(
         segments=tuple(new for outcome in outcomes for new in outcome.segments),
         end_offset=0,

@@ -30,6 +30,7 @@ the logs of one apart.
 from __future__ import annotations
 
 import os
+import platform
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,7 @@ from minikafka.log.compaction.staged_compaction import (
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType
+from minikafka.spark.source.storage import UnusableLocation
 from minikafka.types import Buffer, TopicPartition
 
 LOG: Final = ("topic", "partition")
@@ -249,7 +251,7 @@ def copy_group(
             outcome = _copy(task, _offsets(first, batches), attempt)
         except KafkaError as error:
             outcome = CopyOutcome(group=task.group, error=error.message or error.code.name)
-        except OSError as error:
+        except (OSError, UnusableLocation) as error:
             outcome = CopyOutcome(group=task.group, error=str(error))
         yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(outcome)])], schema=_OUTCOME_ARROW)
 
@@ -266,8 +268,9 @@ def _offsets(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterato
 
 
 def _copy(task: CopyTask, offsets: Iterator[int], attempt: str) -> CopyOutcome:
-    """Raises KafkaError, OSError."""
+    """Raises KafkaError, OSError, UnusableLocation."""
     job, files = task.job, OsFiles()
+    directory = None if task.staging is None else _directory_of(attempt, task.staging, files)
     retained = RetainedOffsets(offsets, latest_offset=task.end_offset - 1)
     transactions = CleanedTransactions(task.aborted, seen=task.seen)
     retention = BatchRetention(
@@ -278,9 +281,6 @@ def _copy(task: CopyTask, offsets: Iterator[int], attempt: str) -> CopyOutcome:
         delete_retention_ms=job.config.delete_retention_ms,
         codec=task.codec,
     )
-    directory = None if task.staging is None else os.path.join(task.staging, attempt)
-    if directory is not None:
-        files.make_directory(directory)
     written, size = [], 0
     for part in _parts(task):
         base_offset = part[0].base_offset
@@ -317,6 +317,22 @@ def _copy(task: CopyTask, offsets: Iterator[int], attempt: str) -> CopyOutcome:
         records_dropped=retention.records_dropped,
         size=size,
     )
+
+
+def _directory_of(attempt: str, staging: str, files: OsFiles) -> str:
+    """Make an attempt's directory. A staging directory is never made here: where it is missing this is
+    another machine's disk, or an attempt that comes when the job has ended.
+
+    Raises UnusableLocation.
+    """
+    if not files.is_directory(staging):
+        raise UnusableLocation(
+            f"{staging} is not on {platform.node()}: with executors on other machines the log directory must "
+            "be on all of them, at the same path (NFS)"
+        )
+    directory = os.path.join(staging, attempt)
+    files.make_directory(directory)
+    return directory
 
 
 def _parts(task: CopyTask) -> list[Sequence[SourceSegment]]:

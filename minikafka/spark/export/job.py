@@ -250,6 +250,7 @@ def export(job: Job, options: ExportOptions, *, open_store: OpenStore = open_sto
                     for decoding, chosen in decoders
                 )
             files = output.staged(staging)
+            output.check_rows(staging, files, records)
             _count_files(files, counters)
         except Exception:
             output.discard(staging)

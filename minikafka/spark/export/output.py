@@ -37,14 +37,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from minikafka.errors import UNDECODABLE
 from minikafka.files import OsFiles, make_private_directory
+from minikafka.spark.runtime.attempts import remove_attempts
+from minikafka.spark.runtime.hadoop import HadoopFiles
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import Location, location
 
@@ -74,6 +77,10 @@ class OutputStore(Protocol):
 
     def uri(self, path: str) -> str:
         """What Spark calls it."""
+        ...
+
+    def local_path(self, path: str) -> Path | None:
+        """Where this machine has it on a disk of its own; None: it is in a store that all machines reach."""
         ...
 
     @contextmanager
@@ -137,6 +144,9 @@ class LocalStore:
     def uri(self, path: str) -> str:
         return f"file://{self._root / path}"  # nothing is escaped: Hadoop's Path would not read it back
 
+    def local_path(self, path: str) -> Path | None:
+        return self._root / path
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         try:
@@ -191,7 +201,7 @@ class LocalStore:
             self._files.sync_directory(str(each))
 
     def remove_tree(self, directory: str) -> None:
-        self._files.remove_tree(str(self._root / directory))
+        remove_attempts(self._files, str(self._root / directory))
 
 
 class HadoopStore:
@@ -200,86 +210,48 @@ class HadoopStore:
     is_exclusive = False
 
     def __init__(self, place: Location, lock_name: str, spark: SparkSession) -> None:
-        from py4j.protocol import Py4JJavaError
-
-        self._root = place.text
-        context = spark.sparkContext
-        self._jvm: Any = context._jvm
-        configuration = context._jsc.hadoopConfiguration()
-        try:
-            self._files = self._path("").getFileSystem(configuration)
-            self._files.mkdirs(self._path(""))
-            self._make_private(self._path(lock_name).getParent())
-        except Py4JJavaError as error:
-            reason = error.java_exception.getMessage()
-            raise JobError(f"the output {self._root} cannot be written: {reason}") from error
+        self._files = HadoopFiles(place.text, spark)
+        self._files.make_private(lock_name.rpartition("/")[0])
 
     def __repr__(self) -> str:
-        return f"HadoopStore({self._root!r})"
-
-    def _make_private(self, directory: Any) -> None:
-        if not self._files.exists(directory):
-            permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission("700")
-            self._files.mkdirs(directory, permission)
-
-    def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self.uri(path))
+        return f"HadoopStore({self._files.root!r})"
 
     def uri(self, path: str) -> str:
-        return f"{self._root.rstrip('/')}/{path}"
+        return self._files.uri(path)
+
+    def local_path(self, path: str) -> Path | None:
+        found = self._files.local_path(path)
+        return None if found is None else Path(found)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         yield  # ``create`` tells of two
 
     def names(self, directory: str) -> list[str]:
-        path = self._path(directory)
-        if not self._files.exists(path):
-            return []
-        return sorted(status.getPath().getName() for status in self._files.listStatus(path))
+        return self._files.names(directory)
 
     def files_under(self, directory: str) -> list[tuple[str, int]]:
-        base = self._path(directory)
-        if not self._files.exists(base):
-            return []
-        found = []
-        root = base.toUri()
-        files = self._files.listFiles(base, True)
-        while files.hasNext():
-            status = files.next()
-            path = self._files.makeQualified(status.getPath()).toUri().getPath()
-            found.append((path.removeprefix(root.getPath().rstrip("/") + "/"), status.getLen()))
-        return sorted(found)
+        return self._files.files_under(directory)
 
     def read(self, path: str) -> bytes:
-        stream = self._files.open(self._path(path))
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
+        return self._files.read(path)
 
     def create(self, path: str, data: bytes) -> None:
-        target, temporary = self._path(path), self._path(f"{path}.tmp")
-        stream = self._files.create(temporary, True)
-        try:
-            stream.write(bytearray(data))
-            stream.hsync()
-        finally:
-            stream.close()
-        if self._files.exists(target) or not self._files.rename(temporary, target):
-            raise FileExistsError(self.uri(path))
+        self._files.create(path, data)
 
     def move(self, source: str, target: str) -> None:
-        end = self._path(target)
-        self._files.mkdirs(end.getParent())
-        if not self._files.rename(self._path(source), end):
-            raise JobError(f"{self.uri(source)} cannot be renamed to {self.uri(target)}")
+        self._files.rename(source, target)
 
     def make_durable(self, directory: str, files: Sequence[str]) -> None:
         """Closed files of such stores are."""
 
     def remove_tree(self, directory: str) -> None:
-        self._files.delete(self._path(directory), True)
+        self._files.remove_tree(directory)
+
+
+def _is_hidden(name: str) -> bool:
+    """As readers of Parquet directories see it."""
+    return any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
 METADATA = "_minikafka"
@@ -356,9 +328,30 @@ class ExportOutput:
         return self._store.uri(f"{STAGING}/{staging}")
 
     def staged(self, staging: str) -> list[tuple[str, int]]:
-        """The data files that Spark has written, with their sizes."""
+        """The data files that Spark has written, with their sizes.
+
+        Not those below ``_temporary``: an attempt at a task that Spark has given up, because another was
+        faster or its executor was taken for lost, may go on writing there after the others have ended.
+        """
         found = self._store.files_under(f"{STAGING}/{staging}")
-        return [(name, size) for name, size in found if name.endswith(".parquet") and "/." not in name]
+        return [(name, size) for name, size in found if name.endswith(".parquet") and not _is_hidden(name)]
+
+    def check_rows(self, staging: str, files: Sequence[tuple[str, int]], records: int) -> None:
+        """Whether the files hold what the executors have written.
+
+        Raises:
+            JobError: not on this machine: each executor has written to a disk of its own.
+        """
+        directory = self._store.local_path(f"{STAGING}/{staging}")
+        if directory is None:
+            return
+        found = sum(pq.read_metadata(directory / name).num_rows for name, _ in files)
+        if found != records:
+            raise JobError(
+                f"{records:,} records were written, and {found:,} of them are in {directory}: with executors "
+                "on other machines the output must be in a file system that all of them share (NFS, hdfs://, "
+                "s3a://); nothing was exported"
+            )
 
     def commit(
         self,

@@ -431,8 +431,9 @@ def has_own_log4j(environment: Mapping[str, str]) -> bool:
 def _variables_for_workers(settings: Mapping[str, str], local_directories: Sequence[str]) -> Iterator[None]:
     """The environment of the JVM, and so of Python workers on this machine: they are run by this interpreter,
     and import the package from where this process has it."""
-    if is_local(settings["spark.master"]):
-        os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
+    python = settings.get("spark.pyspark.python")
+    if python is not None or is_local(settings["spark.master"]):
+        os.environ["PYSPARK_PYTHON"] = python or sys.executable  # PySpark looks nowhere else
     path = os.environ.get("PYTHONPATH")
     root = str(PACKAGE.parent)
     variables = {

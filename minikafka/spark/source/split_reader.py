@@ -23,6 +23,7 @@ What batch reads and streams share on Spark's side: partitions of work, and doin
 from __future__ import annotations
 
 import logging
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -66,7 +67,7 @@ from minikafka.spark.source.log_files import (
 from minikafka.spark.source.options import BadOption, OnCorrupt, ReadOptions
 from minikafka.spark.source.schemas import ERROR, RECORD_SCHEMA, arrow_schema, check_columns
 from minikafka.spark.source.segment_scan import Block, DamagedSegment, Headers, Int64s, scan
-from minikafka.spark.source.storage import Location, LogFile, LogStorage, join
+from minikafka.spark.source.storage import Location, LogFile, LogStorage, UnusableLocation, join
 from minikafka.types import Buffer, TopicPartition
 
 OPEN_END: Final = 2**63 - 1
@@ -240,6 +241,7 @@ class SplitReader:
         Raises:
             CorruptLog: damage, with ``onCorrupt`` ``fail``.
             DataLoss: offsets that are gone, with ``failOnDataLoss``.
+            UnusableLocation: this machine does not have the log directory.
             OSError: the store's.
         """
         file = self._open()
@@ -273,6 +275,7 @@ class SplitReader:
         split = self._split
         log = partition_log(split.log_dir, self._store, self._directory, split.topic_partition)
         if log is None or not log.segments:
+            self._check_is_reachable()
             self._lose(split.first_offset, split.end_offset, "the log is gone")
             return
         if lookups == _LOOKUPS_MAX:
@@ -304,6 +307,19 @@ class SplitReader:
                     timestamp_ms_min=self._timestamp_ms_min,
                     store=(self._store, self._directory),
                 )
+
+    def _check_is_reachable(self) -> None:
+        """A log that is not there may have been deleted; a log directory with nothing in it is another
+        machine's. Raises UnusableLocation: it is not here."""
+        try:
+            is_there = bool(self._store.list(self._directory))
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise UnusableLocation(
+                f"{self._split.log_dir.shown()} is not on {platform.node()}: with executors on other "
+                "machines the log directory must be on all of them, at the same path, or in an object store"
+            )
 
     def _lose(self, first: int, end: int, why: str) -> None:
         message = f"{self._shown}: offsets {first} to {end - 1} are no longer there: {why}"
