@@ -417,9 +417,8 @@ def protobuf_numbers(schema: str) -> dict[FieldPath, int]:
     Raises:
         JobError: as ``protobuf_decoder``.
     """
-    file, _, message = schema.partition("#")
-    data = _compiled(Path(file)) if file.endswith(".proto") else _read(Path(file))
-    _, descriptor = _message(data, message, file)
+    data, name = message_of(schema)
+    descriptor = descriptor_pool(data, schema.partition("#")[0]).FindMessageTypeByName(name)
     found: dict[FieldPath, int] = {}
     _collect_numbers(descriptor, (), found)
     return found
