@@ -12,11 +12,15 @@ was lost with the connection, is there twice (confluentinc/librdkafka#4953).
 
 - both copies have the same producer id, and the second a higher epoch;
 - what the client was told is the second copy's offset, so that it never got the first one's;
-- the client is an idempotent producer of librdkafka;
+- the client is an idempotent producer of librdkafka, or of Java;
 - a broker says in its log that it refused a batch of that producer id, behind a gap, and where the batch is
   of the same partition, between the two copies; and what it took for the last batch of the producer is that
   batch in the log, in the first copy's epoch: its state was right (``refusals``). Brokers of this project say
-  the epoch, too.
+  the epoch, too;
+- of librdkafka only, it was behind a gap. Or the batch was in the log, and not the producer's last one, and
+  the broker, one of this project, has read it from its disk. A snapshot has the last batch of each producer
+  and no more, in Kafka as here (``test_raised_epochs``), so that one that was in flight before it is not
+  known to be a duplicate. Java's producer raises its epoch then, too (seed 110 on SQLite).
 """
 
 from __future__ import annotations
@@ -29,11 +33,13 @@ from pathlib import Path
 
 import msgspec
 
+from minikafka.protocol.records.batch import BatchHeader
 from minikafka.testing.history.operations import Kind, Operation, Outcome, Partition
 from tests.chaos.refusals import BrokersOfRun, Refusal
 
 _LIBRDKAFKA = re.compile(r"producer-\d+-confluent-idempotent(\.\d+)?")
-"""What its processes are called in a history (``producers``)."""
+_JAVA = re.compile(r"producer-\d+-java-idempotent(\.\d+)?")
+"""What their processes are called in a history."""
 
 
 class KnownDuplicate(msgspec.Struct, frozen=True):
@@ -76,13 +82,13 @@ def known_duplicates(
     known = []
     for (partition, value), offsets in twice.items():
         send = told.get((partition, value))
-        if (
-            send is None
-            or not _LIBRDKAFKA.fullmatch(send.process)
-            or _told_offset(send, value) != offsets[-1]
-        ):
+        if send is None or _told_offset(send, value) != offsets[-1]:
             continue
-        pairs = [_explained(partition, value, pair, refusals, brokers) for pair in pairwise(offsets)]
+        is_librdkafka = _LIBRDKAFKA.fullmatch(send.process) is not None
+        if not is_librdkafka and not _JAVA.fullmatch(send.process):
+            continue
+        of_client = [each for each in refusals if is_librdkafka or not each.is_behind_gap]
+        pairs = [_explained(partition, value, pair, of_client, brokers) for pair in pairwise(offsets)]
         known += [each for each in pairs if each is not None]
     return known
 
@@ -100,15 +106,30 @@ def _explained(
     if second.producer_epoch <= first.producer_epoch:
         return None
     for refusal in refusals:
-        if refusal.producer_id != first.producer_id or not refusal.is_behind_gap:
+        if refusal.producer_id != first.producer_id:
             continue
         if refusal.partition == partition and not offsets[0] < refusal.log_end_offset <= offsets[1]:
             continue
         last = brokers.confirmed(refusal)
-        if last is not None and last.producer_epoch == first.producer_epoch:
+        if last is None or last.producer_epoch != first.producer_epoch:
+            continue
+        if refusal.is_behind_gap or _was_forgotten(refusal, last, brokers):
             epochs = first.producer_epoch, second.producer_epoch
             return KnownDuplicate(partition, value, *offsets, first.producer_id, *epochs, refusal)
     return None
+
+
+def _was_forgotten(refusal: Refusal, last: BatchHeader, brokers: BrokersOfRun) -> bool:
+    """Whether what was refused was in the log, before the producer's last batch, and a snapshot may be all
+    that the leader knew of it."""
+    refused = brokers.partition(refusal.partition).with_sequence(
+        refusal.producer_id, epoch=last.producer_epoch, sequence=refusal.sequence
+    )
+    return (
+        refused is not None
+        and refused.last_offset < last.base_offset
+        and brokers.has_read_from_disk(refusal.broker, refusal.partition, refused.last_offset)
+    )
 
 
 _Key = tuple[Partition, str]

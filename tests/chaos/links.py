@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
+import struct
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -19,14 +23,38 @@ from minikafka.testing.cluster import CLIENTS, End, Flow, Network, Relay
 T = TypeVar("T")
 
 
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
+"""``linux/netlink.h``, ``linux/sock_diag.h``."""
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBBI")
+_ANY = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
+"""An interface and a cookie: not asked for."""
+_INODE_AT = _HEADER.size + 4 + 48 + 16
+"""In ``inet_diag_msg``: behind what it is, its addresses, and four counts."""
+
+
 def socket_inode(local_port: int, remote_port: int) -> int | None:
-    """Of the end with ``local_port`` of a connection on this machine."""
-    wanted = (f":{local_port:04X}", f":{remote_port:04X}")
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[1].endswith(wanted[0]) and fields[2].endswith(wanted[1]):
-            return int(fields[9])
-    return None
+    """Of the end with ``local_port`` of a connection on this machine.
+
+    The kernel is asked for that socket (``sock_diag``). ``/proc/net/tcp`` has all: with ten thousand on the
+    machine it takes 25 ms of CPU to read, for every connection, and the loop of the relays passes nothing on.
+    """
+    host = socket.inet_aton("127.0.0.1") + bytes(12)
+    request = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF)
+    request += struct.pack(">HH", local_port, remote_port) + host + host + _ANY
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG) as kernel:
+        kernel.send(_HEADER.pack(_HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, 1, 0, 0) + request)
+        answer = kernel.recv(4096)
+    if _HEADER.unpack_from(answer)[1] == SOCK_DIAG_BY_FAMILY:
+        return int.from_bytes(answer[_INODE_AT : _INODE_AT + 4], sys.byteorder)
+    return _listed_inode(local_port, remote_port)  # it is gone, or the kernel cannot be asked
+
+
+def _listed_inode(local_port: int, remote_port: int) -> int | None:
+    # local and remote address, state, queues, timer, retransmissions, uid, time-out, inode
+    line = rb":%04X [0-9A-F]{8}:%04X [0-9A-F]{2} \S+ \S+ \S+ +\d+ +\d+ (\d+) "
+    found = re.search(line % (local_port, remote_port), Path("/proc/net/tcp").read_bytes())
+    return None if found is None else int(found[1])
 
 
 def has_socket(pid: int, inode: int) -> bool:

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import msgspec
 
+from minikafka.files import OsFiles
+from minikafka.flight_recorder.event_file import CURRENT_NAME, OLD_NAME, read_event_file
+from minikafka.flight_recorder.events import BrokerStarted, EpochBegan, Event
+from minikafka.flight_recorder.ring import decode_event
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.testing.history.operations import Partition
 
@@ -88,12 +92,24 @@ class PartitionLog:
         index = bisect_right(self._bases, offset) - 1
         return self._batches[index] if index >= 0 and self._batches[index].last_offset >= offset else None
 
+    def with_sequence(self, producer_id: int, *, epoch: int, sequence: int) -> BatchHeader | None:
+        """A producer's first batch that begins so."""
+        wanted = (producer_id, epoch, sequence)
+        for batch in self._batches:
+            if (batch.producer_id, batch.producer_epoch, batch.base_sequence) == wanted:
+                return batch
+        return None
+
     def last_of(self, producer_id: int, *, below: int) -> BatchHeader | None:
         """A producer's last batch of records below an offset."""
         for batch in reversed(self._batches[: bisect_left(self._bases, below)]):
             if batch.producer_id == producer_id and not batch.is_control:
                 return batch
         return None
+
+
+EVENTS_BYTES_MAX = 8 * 1024 * 1024
+"""Twice what a broker keeps (``event.recorder.max.bytes``)."""
 
 
 class BrokersOfRun:
@@ -117,6 +133,34 @@ class BrokersOfRun:
                 with path.open(errors="replace") as lines:
                     found += refusals_of(broker, lines, is_kafka=broker in self._of_kafka)
         return found
+
+    def has_read_from_disk(self, broker: int, partition: Partition, offset: int) -> bool:
+        """Whether a broker of this project has started when a batch at ``offset`` was in its log already, so
+        that a snapshot may be all that it knows of the producer. Its events say so, whatever its clock said.
+
+        Raises:
+            UnreadableEventFile: there are events, and they cannot be read.
+        """
+        is_restarted = False
+        for event in self._events(broker):
+            if isinstance(event, BrokerStarted):
+                is_restarted = event.was_clean is not None
+            elif (
+                is_restarted
+                and isinstance(event, EpochBegan)
+                and (event.topic, event.partition) == partition
+                and event.log_end_offset > offset
+            ):
+                return True
+        return False
+
+    def _events(self, broker: int) -> Iterator[Event]:
+        for name in (OLD_NAME, CURRENT_NAME):
+            path = self._directory / f"broker-{broker}" / name
+            if path.exists():
+                for line in read_event_file(OsFiles(), str(path), bytes_max=EVENTS_BYTES_MAX).lines:
+                    if (recorded := decode_event(line)) is not None:
+                        yield recorded.event
 
     def partition(self, partition: Partition) -> PartitionLog:
         """The longest of its replicas: one that a reassignment has left behind may end before. Raises

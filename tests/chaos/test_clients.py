@@ -99,7 +99,7 @@ class FakeAiokafka:
             future.set_result(SimpleNamespace(offset=self._sent))
         elif self._sent == 3:
             asyncio.get_running_loop().call_later(0.08, future.set_exception, LeaderNotAvailableError())
-        if len(self.made) > 1 and self._sent == 2:
+        if (len(self.made) > 1 and self._sent == 2) or self._sent == 50:
             self.producing.stop.set()
         return future
 

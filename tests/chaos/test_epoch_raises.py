@@ -16,7 +16,10 @@ from typing import NamedTuple
 import pytest
 
 from minikafka.clock import ManualClock
-from minikafka.flight_recorder.events import not_recorded
+from minikafka.files import OsFiles
+from minikafka.flight_recorder.event_file import EventFile
+from minikafka.flight_recorder.events import BrokerStarted, EpochBegan, Event, not_recorded
+from minikafka.flight_recorder.ring import EventRing
 from minikafka.log.producers.append import (
     AppendOrigin,
     BatchMetadata,
@@ -334,3 +337,93 @@ def test_with_a_refusal_by_this_projects_broker_it_is_valid_and_says_whose(run: 
 
     assert is_valid
     assert "of records-2: broker 1 refused sequence 4 of producer 2000 after 1 at 14 of records-2" in text
+
+
+JAVA = "producer-7-java-idempotent"
+REFUSED_AGAIN = REFUSAL_OF_OURS.format(2000, 14, "records-2", 0, 1, 0)
+"""v0, when it was in the log, and v1 behind it."""
+
+
+class Restarted:
+    """What a broker has recorded: it follows, then it starts again, and leads."""
+
+    def __init__(self, run: Run, *, broker: int = KAFKA) -> None:
+        self._path = run.directory / f"broker-{broker}"
+        run.write_log([*FIRST, OTHERS, Written(14, ("v0",), 1, 0), Written(15, ("v1",), 1, 1)])
+        run.broker_says(KAFKA, "")
+        run.broker_says(broker, REFUSED_AGAIN)
+
+    def records(self, *events: Event) -> None:
+        file = EventFile(str(self._path), files=OsFiles(), broker=KAFKA, bytes_max=100_000)
+        ring = EventRing(ManualClock(), bytes_max=100_000)
+        for each in events:
+            ring.add(each)
+        file.append(ring.after(0))
+        file.close()
+
+
+def started(*, was_clean: bool | None) -> Event:
+    return BrokerStarted(version="1", was_clean=was_clean)
+
+
+def epoch(log_end_offset: int, *, number: int = NUMBER) -> Event:
+    return EpochBegan(
+        topic=TOPIC,
+        partition=number,
+        leader=1,
+        leader_epoch=1,
+        is_leader=True,
+        log_end_offset=log_end_offset,
+        high_watermark=0,
+    )
+
+
+@pytest.mark.parametrize("process", [JAVA, LIBRDKAFKA])
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_a_batch_that_a_snapshot_does_not_have_is_not_known_to_the_leader(
+    run: Run, process: str, was_clean: bool
+) -> None:
+    """Both of a producer's batches were in flight, and in the log of a broker that then started again."""
+    Restarted(run).records(started(was_clean=None), epoch(0), started(was_clean=was_clean), epoch(14))
+
+    both = [("v0", 10, 14), ("v1", 11, 15)]
+    assert run.known(of_kafka=[], process=process, told=15) == both, "all that was in flight is sent again"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (),
+        (started(was_clean=None), epoch(14)),  # it has not been down since
+        (started(was_clean=None), started(was_clean=True), epoch(10)),  # v0 came after that
+        (started(was_clean=True), epoch(14, number=1)),  # another partition
+    ],
+)
+def test_a_leader_that_was_up_knows_what_is_in_its_log(run: Run, events: tuple[Event, ...]) -> None:
+    Restarted(run).records(*events)
+
+    assert run.known(of_kafka=[], process=JAVA, told=15) == []
+
+
+def test_that_another_broker_was_down_explains_nothing(run: Run) -> None:
+    restarted = Restarted(run)
+    restarted.records(started(was_clean=True), epoch(14))
+    run.broker_says(KAFKA, "")
+    run.broker_says(3, REFUSED_AGAIN)
+
+    assert run.known(of_kafka=[], process=JAVA, told=15) == []
+
+
+def test_what_was_refused_was_not_in_the_log(run: Run) -> None:
+    Restarted(run).records(started(was_clean=True), epoch(14))
+    run.write_log([FIRST[1], OTHERS, Written(14, ("v0",), 1, 0), Written(15, ("v1",), 1, 1)])
+
+    assert run.known(of_kafka=[], process=JAVA, told=15) == []
+
+
+def test_javas_producer_does_not_raise_its_epoch_behind_a_gap(run: Run) -> None:
+    Restarted(run).records(started(was_clean=True), epoch(14))
+    run.broker_says(KAFKA, REFUSED_BY_OURS)
+
+    assert run.known(of_kafka=[], process=JAVA, told=15) == []
+    assert run.known(of_kafka=[], process=LIBRDKAFKA, told=15) == [("v0", 10, 14), ("v1", 11, 15)]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -191,6 +192,36 @@ def test_a_raised_epoch_writes_again_what_was_written(
         assert event["cause"] in cluster.brokers[LEADER].log_text()
         assert (event["topic"], event["producer_id"]) == (TOPIC, refusal.producer_id)
         assert (event["sequence"], event["last_sequence"]) == (3, 1)
+
+
+def test_a_leader_that_has_started_again_knows_the_last_batch_of_a_producer(
+    kind: Kind, cluster: ProcessCluster
+) -> None:
+    """A snapshot has no more. One that was in flight before it is refused when it comes again, and Java's
+    producer and librdkafka raise their epochs then (``tests.chaos.epoch_raises``)."""
+    cluster.make_topic(TOPIC, **{"min.insync.replicas": 1})
+    cluster.brokers[FOLLOWER].stop()
+    confluent.wait_until(lambda: cluster.isr(TOPIC) == (LEADER,), "the leader is alone")
+    now_ms = int(time.time() * 1000)
+
+    def send(sequence: int) -> tuple[int, int]:
+        numbered = batch(
+            [b"v"], base_timestamp=now_ms, producer_id=4711, producer_epoch=0, base_sequence=sequence
+        )
+        with RawClient(cluster.brokers[LEADER].port) as client:
+            answer = client.produce(TOPIC, 0, numbered)
+        return answer.error, answer.base_offset
+
+    none, out_of_order = int(ErrorCode.NONE), int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert [send(0), send(1)] == [(none, 0), (none, 1)]
+    assert send(0) == (none, 0), "it is known while the leader is up"
+    cluster.brokers[LEADER].stop()
+    cluster.brokers[LEADER].start()
+    confluent.wait_until(lambda: send(1) == (none, 1), "the last one is known")
+    assert send(0)[0] == out_of_order
+    lines = cluster.brokers[LEADER].log_text().splitlines()
+    (refusal,) = refusals_of(LEADER, lines, is_kafka=kind == "kafka")
+    assert (refusal.sequence, refusal.last_sequence, refusal.log_end_offset) == (0, 1, 2)
 
 
 REQUEST_TIMEOUT_MS, DELIVERY_TIMEOUT_MS = 10_000, 12_000
