@@ -112,7 +112,7 @@ def topics_of(count: int) -> Iterator[tuple[str, int]]:
 
 def led(broker: BrokerProcess) -> int:
     """Partitions of the benchmark that have a leader, as the broker says."""
-    topics = admin(broker).list_topics(timeout=60).topics
+    topics = admin(broker).list_topics(timeout=SOCKET_TIMEOUT_MS / 1000).topics
     mine = (topic for name, topic in topics.items() if name.startswith("scale-"))
     return sum(partition.leader >= 0 for topic in mine for partition in topic.partitions.values())
 
@@ -253,7 +253,11 @@ def killed_and_started(broker: BrokerProcess) -> Row:
 def deleted(broker: BrokerProcess) -> Row:
     """Until their directories are gone."""
     client = admin(broker)
-    names = [name for name in client.list_topics(timeout=60).topics if name.startswith("scale-")]
+    names = [
+        name
+        for name in client.list_topics(timeout=SOCKET_TIMEOUT_MS / 1000).topics
+        if name.startswith("scale-")
+    ]
     watch = Watch([broker.pid])
     for done in client.delete_topics(
         names, request_timeout=SOCKET_TIMEOUT_MS / 1000, operation_timeout=ADMIN_S
