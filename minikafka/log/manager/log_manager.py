@@ -29,7 +29,8 @@ Invariants
 - The clean-shutdown marker is gone before the first log is loaded and back only after everything was flushed.
 - A checkpoint never says more than was true when it was prepared: recovery points only rise after an fsync.
 - After a deletion, move or truncation the directory's checkpoints are rewritten: a new topic of the same name
-  does not start from the old one's offsets, and what replaces truncated records is recovered.
+  does not start from the old one's offsets, and what replaces truncated records is recovered. After a
+  deletion that may wait until there is a log of that name again (``take_disk_work``).
 - A directory fails alone: ``take_offline`` drops and names its logs. The first sign of failure is an OSError
   from here, from a log or from a piece of disk work; ``directory_of`` says whose it is.
 - A future log is in another log directory than a current one of its partition that is here. When the
