@@ -32,6 +32,8 @@ PACKAGES = ("minikafka", "uvloop", "msgspec", "crc32c", "aiokafka", "confluent-k
 
 WIDTH = 160
 """Columns of a table that goes to a file."""
+FIELDS_ACROSS = 14
+"""Rows with more fields than that are columns of their table."""
 
 Row = dict[str, Any]
 
@@ -119,6 +121,14 @@ def show(name: str, rows: list[Row], seconds: float) -> None:
         kinds.setdefault(tuple(row), []).append(row)
     for index, (columns, members) in enumerate(kinds.items()):
         table = Table(title=f"{name} ({seconds:.0f} s)" if index == 0 else None, title_justify="left")
+        if len(columns) > FIELDS_ACROSS:
+            table.add_column(columns[0])
+            for row in members:
+                table.add_column(cell(row[columns[0]]), justify="right")
+            for column in columns[1:]:
+                table.add_row(column, *(cell(row[column]) for row in members))
+            console.print(table)
+            continue
         for column in columns:
             numeric = all(isinstance(row[column], int | float) for row in members)
             table.add_column(column, justify="right" if numeric else "left")

@@ -29,7 +29,8 @@ Invariants
 - The clean-shutdown marker is gone before the first log is loaded and back only after everything was flushed.
 - A checkpoint never says more than was true when it was prepared: recovery points only rise after an fsync.
 - After a deletion, move or truncation the directory's checkpoints are rewritten: a new topic of the same name
-  does not start from the old one's offsets, and what replaces truncated records is recovered.
+  does not start from the old one's offsets, and what replaces truncated records is recovered. After a
+  deletion that may wait until there is a log of that name again (``take_disk_work``).
 - A directory fails alone: ``take_offline`` drops and names its logs. The first sign of failure is an OSError
   from here, from a log or from a piece of disk work; ``directory_of`` says whose it is.
 - A future log is in another log directory than a current one of its partition that is here. When the
@@ -175,6 +176,8 @@ class LogManager:
         self._new_logs: list[UnifiedLog] = []
         self._log_counts = dict.fromkeys(self.directories.configured, 0)
         self._stale_checkpoints: set[str] = set()
+        self._urgent_checkpoints: set[str] = set()  # those of them that do not wait
+        self._put_away_since: set[TopicPartition] = set()  # and are named in a stale checkpoint
         self._loaded: set[str] = set()  # directories whose logs are all here
         self._failing: dict[str, OSError] = {}
 
@@ -408,6 +411,8 @@ class LogManager:
             self._failing[log_directory] = error
             return None
         self._new_logs.append(log)
+        if topic_partition in self._put_away_since:  # or it may start from the earlier one's offsets
+            self._urgent_checkpoints |= self._stale_checkpoints
         _log.info("created log %s", directory)
         return log
 
@@ -504,6 +509,7 @@ class LogManager:
         del self._future_logs[topic_partition]
         self._logs[topic_partition] = future
         self._stale_checkpoints.add(self.directory_of(future))
+        self._urgent_checkpoints.add(self.directory_of(future))
         replacement = Replacement(future, removed)
         self._replacements.append(replacement)
         _log.info("%s was moved from %s to %s", topic_partition, source, self.directory_of(future))
@@ -581,6 +587,7 @@ class LogManager:
         log_directory = self.directory_of(log)
         self._log_counts[log_directory] -= 1
         self._stale_checkpoints.add(log_directory)
+        self._put_away_since.add(log.topic_partition)
         log.put_away(target, reason=reason)
         return target
 
@@ -607,6 +614,7 @@ class LogManager:
         self._new_logs = [log for log in self._new_logs if self.directory_of(log) != log_directory]
         self._log_counts[log_directory] = 0
         self._stale_checkpoints.discard(log_directory)
+        self._urgent_checkpoints.discard(log_directory)
         self._loaded.discard(log_directory)
         self.directories.take_offline(log_directory, reason)
         if lost:
@@ -645,18 +653,32 @@ class LogManager:
     def note_truncation(self, log: UnifiedLog) -> None:
         """``log`` lost records that the checkpoints may count on."""
         self._stale_checkpoints.add(self.directory_of(log))
+        self._urgent_checkpoints.add(self.directory_of(log))
 
-    def take_disk_work(self, *, new_logs_max: int | None = None) -> list[DiskWork]:
-        """Syncs of new directories (at most ``new_logs_max`` now), and checkpoints to be corrected."""
+    @property
+    def has_stale_checkpoints(self) -> bool:
+        """Whether there are checkpoints to be corrected."""
+        return bool(self._stale_checkpoints)
+
+    def take_disk_work(self, *, new_logs_max: int | None = None, urgent_only: bool = False) -> list[DiskWork]:
+        """Syncs of new directories (at most ``new_logs_max`` now), and checkpoints to be corrected.
+
+        Args:
+            urgent_only: not those checkpoints that only name partitions which are gone: nothing reads that
+                but the log of a later partition of that name, and then they are urgent.
+        """
         waiting = [log for log in self._new_logs if log.is_open]  # the others are deleted again
         count = len(waiting) if new_logs_max is None else new_logs_max
         self._new_logs = waiting[count:]
         work: list[DiskWork] = [self._sync_of(log) for log in waiting[:count]]
         for directory in self.live_directories:
-            if directory in self._stale_checkpoints:
+            if directory in (self._urgent_checkpoints if urgent_only else self._stale_checkpoints):
                 logs = list(self.logs_in(directory))
                 work += [checkpoint(directory, logs, self._files) for checkpoint in _CHECKPOINTS]
-        self._stale_checkpoints.clear()
+        self._stale_checkpoints -= self._urgent_checkpoints if urgent_only else set(self._stale_checkpoints)
+        self._urgent_checkpoints.clear()
+        if not self._stale_checkpoints:
+            self._put_away_since.clear()
         return work
 
     def _sync_of(self, log: UnifiedLog) -> NewLogSync:

@@ -55,12 +55,13 @@ class EncodedArray(NamedTuple):
 
 
 class ArrayToKeep(list[Any]):
-    """An array in a body whose bytes are handed to ``keep`` when it has been written, for an
-    ``EncodedArray``."""
+    """An array in a body whose bytes are put into ``kept`` under ``key`` when it is written, for an
+    ``EncodedArray``; where they have come to be there meanwhile, those are written."""
 
-    def __init__(self, values: Iterable[Any], keep: Callable[[bytes], object]) -> None:
+    def __init__(self, values: Iterable[Any], kept: dict[Any, bytes], key: object) -> None:
         super().__init__(values)
-        self.keep = keep
+        self.kept = kept
+        self.key = key
 
 
 def unsigned_varint(value: int) -> bytes:
@@ -386,12 +387,13 @@ def _array(item: _AnyWriter, *, nullable: bool, flexible: bool) -> StepWriter:
     at_once = _at_once(item)
 
     def write_kept(out: bytearray, values: EncodedArray | ArrayToKeep) -> Steps[None]:
-        if isinstance(values, EncodedArray):
-            out += values.data
-            return
-        start = len(out)
-        yield from write(out, list(values))
-        values.keep(bytes(memoryview(out)[start:]))
+        data = values.data if isinstance(values, EncodedArray) else values.kept.get(values.key)
+        if data is not None:
+            out += data
+        elif isinstance(values, ArrayToKeep):
+            start = len(out)
+            yield from write(out, list(values))
+            values.kept[values.key] = bytes(memoryview(out)[start:])
 
     def write(out: bytearray, values: Any) -> Steps[None]:
         if values is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from heapq import merge
 from typing import Any
 from uuid import UUID
@@ -259,12 +258,13 @@ def _partitions(
     """As they were encoded before, where nothing has changed since; else they are kept for the next."""
     key = (context.connection.listener_name, context.api_version)
     encoded = metadata.encoded(topic)
-    if encoded is not None and key in encoded:
-        return EncodedArray(encoded[key])
-    partitions = yield from each(lambda known: _partition(metadata, context, known), topic.partitions)
-    if encoded is None:
-        return partitions
-    return ArrayToKeep(partitions, partial(encoded.__setitem__, key))
+    partitions: list[dict[str, Any]] = []
+    for known in topic.partitions:
+        if encoded is not None and key in encoded:  # from the start, or another was faster
+            return EncodedArray(encoded[key])
+        partitions.append(_partition(metadata, context, known))
+        yield
+    return partitions if encoded is None else ArrayToKeep(partitions, encoded, key)
 
 
 def _partition(

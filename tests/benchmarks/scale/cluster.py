@@ -73,7 +73,7 @@ def watch_of(cluster: ProcessCluster) -> Watch:
 
 def led(cluster: ProcessCluster, asked: int, count: int, *, by: Collection[int]) -> bool:
     """Whether a broker knows leaders among ``by`` for all."""
-    topics = admin(cluster.brokers[asked]).list_topics(timeout=60).topics
+    topics = admin(cluster.brokers[asked]).list_topics(timeout=SOCKET_TIMEOUT_MS / 1000).topics
     leaders = [
         partition.leader
         for name, topic in topics.items()
@@ -130,7 +130,7 @@ def in_sync_again(cluster: ProcessCluster, count: int, back: int) -> Row:
     watch = watch_of(cluster)
 
     def is_whole() -> bool:
-        topics = admin(cluster.brokers[back]).list_topics(timeout=60).topics
+        topics = admin(cluster.brokers[back]).list_topics(timeout=SOCKET_TIMEOUT_MS / 1000).topics
         isrs = [
             partition.isrs
             for name, topic in topics.items()
@@ -147,7 +147,11 @@ def in_sync_again(cluster: ProcessCluster, count: int, back: int) -> Row:
 def deleted(cluster: ProcessCluster) -> Row:
     """Until the directories are gone from all brokers."""
     client = admin(cluster.brokers[cluster.controller])
-    names = [name for name in client.list_topics(timeout=60).topics if name.startswith("scale-")]
+    names = [
+        name
+        for name in client.list_topics(timeout=SOCKET_TIMEOUT_MS / 1000).topics
+        if name.startswith("scale-")
+    ]
     watch = watch_of(cluster)
     for done in client.delete_topics(
         names, request_timeout=SOCKET_TIMEOUT_MS / 1000, operation_timeout=ADMIN_S

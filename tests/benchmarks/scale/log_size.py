@@ -233,7 +233,8 @@ def shortened(broker: BrokerProcess) -> Row:
     most = before // 2 // PARTITIONS
     wanted = ConfigEntry("retention.bytes", str(most), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, BIG, incremental_configs=[wanted])
-    for done in admin(broker).incremental_alter_configs([resource]).values():
+    client = admin(broker)  # its futures need it alive
+    for done in client.incremental_alter_configs([resource]).values():
         done.result(ADMIN_S)
     kept = most * PARTITIONS + PARTITIONS * int(PROPERTIES["log.segment.bytes"])
     until(lambda: stored(broker) <= kept, "old segments are gone")
@@ -241,7 +242,7 @@ def shortened(broker: BrokerProcess) -> Row:
 
 
 def deleted(broker: BrokerProcess) -> Row:
-    began = time.perf_counter()
-    admin(broker).delete_topics([BIG], operation_timeout=ADMIN_S)[BIG].result(ADMIN_S)
+    client, began = admin(broker), time.perf_counter()
+    client.delete_topics([BIG], operation_timeout=ADMIN_S)[BIG].result(ADMIN_S)
     until(lambda: not any(broker.data_dir.glob(f"{BIG}-*")), "the directories are gone")
     return {"took": rounded(time.perf_counter() - began)}

@@ -356,6 +356,31 @@ def test_no_checkpoint_names_a_deleted_log_once_the_disk_work_is_done(broker: Br
         assert "a 0" not in each.read_text(), each
 
 
+def test_checkpoints_that_only_name_what_is_gone_can_wait_for_a_log_of_that_name(broker: Broker) -> None:
+    manager = broker.start()
+    manager.get_or_create(A0, is_new=True)
+    manager.take_disk_work()
+    manager.delete(A0)
+    assert manager.take_disk_work(urgent_only=True) == [] and manager.has_stale_checkpoints
+    manager.get_or_create(TopicPartition("b", 0), is_new=True)
+    manager.take_disk_work(urgent_only=True)
+    assert manager.has_stale_checkpoints, "another log reads nothing of it"
+    manager.get_or_create(A0, is_new=True)
+    sync, *corrections = manager.take_disk_work(urgent_only=True)
+    assert isinstance(sync, NewLogSync) and len(corrections) == 4
+    assert not manager.has_stale_checkpoints
+    assert manager.take_disk_work() == []
+
+
+def test_the_checkpoints_of_a_truncated_log_do_not_wait(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(A0, is_new=True)
+    manager.take_disk_work()
+    manager.note_truncation(log)
+    assert len(manager.take_disk_work(urgent_only=True)) == 4
+    assert not manager.has_stale_checkpoints
+
+
 def test_new_logs_go_where_the_fewest_are(broker: Broker) -> None:
     manager = broker.start("one", "two", "three")
     for partition in range(7):

@@ -358,7 +358,10 @@ def test_an_array_that_is_kept_is_written_as_any_other(version: int) -> None:
         body |= {"topics": [topic, topic]}
         return encode_response(api_key=3, api_version=version, correlation_id=7, body=body)
 
-    kept: list[bytes] = []
-    assert encoded(ArrayToKeep(partitions, kept.append)) == encoded(partitions)
-    assert len(kept) == 2 and kept[0] == kept[1]
-    assert encoded(EncodedArray(kept[0])) == encoded(partitions)
+    kept: dict[str, bytes] = {}
+    assert encoded(ArrayToKeep(partitions, kept, "x")) == encoded(partitions)
+    assert list(kept) == ["x"]
+    assert encoded(EncodedArray(kept["x"])) == encoded(partitions)
+    another = [partition | {"leader_id": 2} for partition in partitions]
+    assert encoded(ArrayToKeep(another, kept, "x")) == encoded(partitions), "what is kept counts"
+    assert encoded(ArrayToKeep(another, kept, "y")) == encoded(another) != encoded(partitions)

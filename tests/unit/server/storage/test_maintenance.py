@@ -8,11 +8,15 @@ import sys
 import threading
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minikafka.deferred import own_modules
 from minikafka.errors import ErrorCode, KafkaError, StartError
+from minikafka.log.files.checkpoint import CheckpointWrite
+from minikafka.log.manager.disk_work import DiskWork
+from minikafka.log.manager.log_manager import LogManager
 from minikafka.server.apis import HANDLERS
 from minikafka.server.storage import maintenance
 from minikafka.server.storage.maintenance import DiskWriter
@@ -292,3 +296,56 @@ async def test_a_disk_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         finally:
             goes_on.set()
         await until(broker, lambda: stuck.recovery_point == 2 and waits.done(), "the disk continues")
+
+
+@pytest.fixture
+def corrections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many logs there were at each correction of checkpoints."""
+    found: list[int] = []
+    plain = LogManager.take_disk_work
+
+    def noted(self: LogManager, **options: Any) -> list[DiskWork]:
+        work = plain(self, **options)
+        if any(isinstance(each, CheckpointWrite) for each in work):
+            found.append(len(self.logs))
+        return work
+
+    monkeypatch.setattr(LogManager, "take_disk_work", noted)
+    return found
+
+
+async def test_checkpoints_are_not_written_again_for_every_topic_that_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corrections: list[int]
+) -> None:
+    monkeypatch.setattr(maintenance, "CORRECTION_PAUSE_US", 600_000_000)
+    async with running(tmp_path, log_segment_delete_delay_ms=0) as broker:
+        for topic in "abcdefgh":
+            await topics_of(broker).create_topic(topic)
+        for topic in "abcdefg":
+            await topics_of(broker).delete_topic(topic)
+        assert len(corrections) == 1, "the first; the others wait"
+        log_manager = broker.services.log_manager
+        assert log_manager.has_stale_checkpoints
+        await topics_of(broker).create_topic("g")
+        await until(broker, lambda: not log_manager.has_stale_checkpoints, "its log does not wait")
+        assert len(corrections) == 2
+
+
+async def test_what_waits_to_be_corrected_is_corrected_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corrections: list[int]
+) -> None:
+    monkeypatch.setattr(maintenance, "CORRECTION_PAUSE_US", 100_000)
+    checkpoint = tmp_path / "replication-offset-checkpoint"
+    async with running(tmp_path, log_segment_delete_delay_ms=0) as broker:
+        for topic in "abc":
+            await topics_of(broker).create_topic(topic)
+            append(broker, topic)
+        log_manager = broker.services.log_manager
+        for work in log_manager.prepare_high_watermark_checkpoints():
+            work.run()
+        assert "b 0 1" in checkpoint.read_text()
+        for topic in "ab":
+            await topics_of(broker).delete_topic(topic)
+        await until(broker, lambda: not log_manager.has_stale_checkpoints, "the last correction comes")
+        await until(broker, lambda: "b 0" not in checkpoint.read_text(), "it names no deleted partition")
+        assert "c 0 1" in checkpoint.read_text() and corrections[-1] == 1
