@@ -562,12 +562,14 @@ def test_killed_in_the_middle_nothing_is_there_and_the_next_run_clears_up(
         *conf,
     ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
-    deadline = time.monotonic() + 90
-    while not any(path.stat().st_size for path in data.glob("*-delete/runs/*.batches")):
-        assert process.poll() is None and time.monotonic() < deadline, process.stderr
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    deadline = time.monotonic() + 240
+    try:
+        while not any(path.stat().st_size for path in data.glob("*-delete/runs/*.batches")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
     assert [*data.glob("*-delete")] and not [*data.glob(f"{TOPIC}-0")]
     done = run(spark, tmp_path / "t.parquet", data, TOPIC)
     assert done.records == 60_000
