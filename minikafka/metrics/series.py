@@ -3,7 +3,8 @@
 What is said about a metric family: see ``names``.
 
 The series of Spark jobs. A job has runs, not an uptime, so all of them are gauges of its latest run: they
-grow while it runs and are kept until the next. ``spark_job`` is the subcommand: analyze, compact, export.
+grow while it runs and are kept until the next. ``spark_job`` is the subcommand: analyze, compact, export,
+import.
 """
 
 from __future__ import annotations

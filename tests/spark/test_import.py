@@ -487,8 +487,8 @@ def test_killed_before_any_step_of_the_commit_all_of_it_comes_or_nothing(
     spark: SparkSession, tmp_path: Path, stopped: Path, is_new: bool
 ) -> None:
     """The next import finishes what was committed, and removes what was not; no broker starts in between."""
+    from minikafka.log.files.names import UNFINISHED_IMPORT
     from minikafka.spark.load.job import load
-    from minikafka.spark.load.target import UNFINISHED
 
     topic, there = ("invoices", 0) if is_new else (TOPIC, 10)
     table = write_table(tmp_path / "t.parquet", list(map(numbered, range(400))))
@@ -509,7 +509,7 @@ def test_killed_before_any_step_of_the_commit_all_of_it_comes_or_nothing(
             pass
         else:
             break
-        is_committed = (data / UNFINISHED).exists()
+        is_committed = (data / UNFINISHED_IMPORT).exists()
         if not is_committed:
             assert {name for name in files_below(data) if "-delete/" not in name} == before
         done = run(spark, again, data, topic, partitions=2)
@@ -528,12 +528,12 @@ def test_killed_before_any_step_of_the_commit_all_of_it_comes_or_nothing(
 
 
 def test_no_broker_starts_on_an_import_that_is_half_in_place(tmp_path: Path) -> None:
-    from minikafka.spark.load.target import UNFINISHED
+    from minikafka.log.files.names import UNFINISHED_IMPORT
 
-    (tmp_path / "data" / UNFINISHED).mkdir(parents=True)
+    (tmp_path / "data" / UNFINISHED_IMPORT).mkdir(parents=True)
     broker = BrokerProcess(tmp_path / "data")
     try:
-        with pytest.raises(AssertionError, match=UNFINISHED):
+        with pytest.raises(AssertionError, match=f"{UNFINISHED_IMPORT}: an import was interrupted"):
             broker.start()
     finally:
         broker.close()
@@ -562,12 +562,14 @@ def test_killed_in_the_middle_nothing_is_there_and_the_next_run_clears_up(
         *conf,
     ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
-    deadline = time.monotonic() + 90
-    while not any(path.stat().st_size for path in data.glob("*-delete/runs/*.batches")):
-        assert process.poll() is None and time.monotonic() < deadline, process.stderr
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    deadline = time.monotonic() + 240
+    try:
+        while not any(path.stat().st_size for path in data.glob("*-delete/runs/*.batches")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
     assert [*data.glob("*-delete")] and not [*data.glob(f"{TOPIC}-0")]
     done = run(spark, tmp_path / "t.parquet", data, TOPIC)
     assert done.records == 60_000

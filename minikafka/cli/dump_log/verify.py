@@ -48,9 +48,11 @@ from minikafka.log.files.names import (
     CLEANED_SUFFIX,
     CLUSTER_METADATA,
     DELETED_SUFFIX,
+    FINISH_IMPORT,
     LOG_SUFFIX,
     NOT_PARTITIONS,
     SWAP_SUFFIX,
+    UNFINISHED_IMPORT,
     DirectoryKind,
     file_name,
     parse_directory_name,
@@ -128,6 +130,9 @@ class Verifier:
                 known = identify(path)
                 if known is not None and known.kind in _OF_A_LOG_DIRECTORY:
                     yield from self.file(known)
+                continue
+            if name == UNFINISHED_IMPORT:
+                yield Finding(path, None, "half of an import is in place", FINISH_IMPORT)
                 continue
             if path_kind(path, self._files) is PathKind.LOG_DIRECTORY:
                 yield from self.log_directory(path)

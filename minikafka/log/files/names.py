@@ -61,6 +61,9 @@ def parse_file_name(name: str) -> tuple[int, str] | None:
 NAME_LENGTH_MAX = 255
 NOT_PARTITIONS = ("lost+found", "remote-log-index-cache")
 """Directories with another purpose that a log directory may hold."""
+UNFINISHED_IMPORT = "minikafka-import.unfinished"
+"""What an import has committed and not yet put in place (``spark.load.target``); no broker starts there."""
+FINISH_IMPORT = "an import was interrupted: the next minikafka import into this directory finishes it"
 
 _DIRECTORY_NAME = re.compile(
     r"(?P<topic>\S+)-(?P<partition>[0-9]{1,10})(?:\.(?P<unique>\S*)-(?P<kind>delete|future|stray))?"

@@ -64,7 +64,9 @@ from minikafka.log.files.checkpoint import (
 )
 from minikafka.log.files.names import (
     CLUSTER_METADATA,
+    FINISH_IMPORT,
     NOT_PARTITIONS,
+    UNFINISHED_IMPORT,
     DirectoryKind,
     ParsedName,
     parse_directory_name,
@@ -451,6 +453,8 @@ class LogDirectoryLoader:
     def _log_to_load(self, path: str, name: str) -> ParsedName | None:
         """What the name of a log's directory says; None for a directory with another purpose."""
         parsed = parse_directory_name(name)
+        if name == UNFINISHED_IMPORT:
+            raise StartError(f"{path}: {FINISH_IMPORT}")
         if parsed is None:
             raise StartError(
                 f"{path} is not named as a partition's directory is (topic-partition): a log directory may "

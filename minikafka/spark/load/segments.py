@@ -14,6 +14,7 @@ driver takes the one whose outcome counts.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import uuid
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from minikafka.files import OsFiles
+from minikafka.files import OsFiles, open_regular
 from minikafka.log.files.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from minikafka.log.segment.index_file import OFFSET_INDEX_ENTRY, RELATIVE_OFFSET_MAX, TIME_INDEX_ENTRY
 from minikafka.protocol.records.batch import LOG_OVERHEAD
@@ -308,14 +309,17 @@ def make_segment(task: SegmentTask) -> MadeSegment:
     files = OsFiles()
     size = records = batches = 0
     spans: list[tuple[int, int, int]] = []
+    largest = max(int(piece.batches["size"].max()) for piece in task.pieces)
+    buffer = memoryview(bytearray(max(COPY_BYTES, largest)))  # one for all: new memory costs page faults
     log = files.open(_attempt_path(task, LOG_SUFFIX, attempt), create=True)
     try:
         for piece in task.pieces:
-            source = files.open(piece.path, read_only=True)
+            source = open_regular(piece.path, os.O_RDONLY)
             try:
                 for first, last in _copies(piece.batches):
                     some = piece.batches[first:last]
-                    data = bytearray(source.read(int(some["size"].sum()), int(some["position"][0])))
+                    data = buffer[: int(some["size"].sum())]
+                    _read_into(data, source, int(some["position"][0]), piece.path)
                     at = 0
                     for length, count, latest in zip(
                         some["size"].tolist(),
@@ -331,7 +335,7 @@ def make_segment(task: SegmentTask) -> MadeSegment:
                     size += log.write([data], size)
                     batches += some.size
             finally:
-                source.close()
+                os.close(source)
         log.fsync()
     finally:
         log.close()
@@ -344,6 +348,16 @@ def make_segment(task: SegmentTask) -> MadeSegment:
         finally:
             index.close()
     return MadeSegment(task.partition, task.base_offset, task.directory, attempt, size, records, batches)
+
+
+def _read_into(data: memoryview, descriptor: int, position: int, path: str) -> None:
+    """Fill ``data`` from the file. Raises OSError, also where it ends before."""
+    done = 0
+    while done < len(data):
+        count = os.preadv(descriptor, [data[done:]], position + done)
+        if not count:
+            raise OSError(errno.EIO, "the file is shorter than its table says", path)
+        done += count
 
 
 def _copies(batches: Batches) -> Iterator[tuple[int, int]]:

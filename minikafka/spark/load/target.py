@@ -63,6 +63,7 @@ from minikafka.log.files.checkpoint import (
 from minikafka.log.files.names import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
+    UNFINISHED_IMPORT,
     DirectoryKind,
     delete_directory_name,
     file_name,
@@ -75,7 +76,6 @@ from minikafka.spark.load.segments import SEGMENT_FILES, MadeSegment
 from minikafka.spark.runtime.session import JobError
 from minikafka.types import TopicPartition
 
-UNFINISHED: Final = "minikafka-import.unfinished"
 COMMIT = "commit.json"
 RUNS, LOGS = "runs", "logs"
 COMMIT_VERSION: Final = 1
@@ -349,7 +349,7 @@ def commit(
     files.remove_tree(os.path.join(staged, RUNS))
     files.write_atomically(os.path.join(staged, COMMIT), msgspec.json.encode(record))
     files.sync_directory(os.path.join(staged, LOGS))
-    files.rename(staged, os.path.join(target.log_directory, UNFINISHED))
+    files.rename(staged, os.path.join(target.log_directory, UNFINISHED_IMPORT))
     files.sync_directory(target.log_directory)
     finish(files, target.log_directory)
 
@@ -388,7 +388,7 @@ def finish(files: Files, log_directory: str) -> Commit | None:
         JobError: what it says cannot be read.
         OSError: the next call goes on.
     """
-    unfinished = os.path.join(log_directory, UNFINISHED)
+    unfinished = os.path.join(log_directory, UNFINISHED_IMPORT)
     if not files.is_directory(unfinished):
         return None
     path = os.path.join(unfinished, COMMIT)
