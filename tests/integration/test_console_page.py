@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import aiokafka
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from minikafka.cli.reassign import command as reassign
 from minikafka.server.http import page
@@ -679,6 +679,37 @@ async def test_why_of_what_no_table_has_a_row_for(shop: Shop, browser: BrowserPa
     await browser.click("#dialog button", text="orders-0 that grows")
     await browser.wait_for_text("Why? orders-0 that grows", "#dialog-title")
     await browser.wait("document.getElementById('why-sentence')?.textContent", "the answer")
+
+
+async def test_each_subject_is_asked_about_by_its_form(shop: Shop, browser: BrowserPage) -> None:
+    await shop.commit("billing", 5)
+    producer = AIOKafkaProducer(bootstrap_servers=shop.bootstrap, transactional_id="payments")
+    async with producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"open", partition=0)
+        await browser.open(f"{shop.url}#/why")
+        for subject, fields, sentence in (
+            ("transaction", {"transactional_id": "payments"}, "The transaction of payments is open for"),
+            ("partition", {"topic": "orders", "partition": "0"}, "orders-0 is well: led by its preferred"),
+            ("produce", {"topic": "orders"}, "Nothing keeps a produce to orders from its answer"),
+            ("group", {"group": "billing"}, "billing"),
+            ("topic", {"topic": "sold"}, "There is no topic sold"),
+            ("reassignment", {}, "Nothing is being reassigned"),
+            ("broker", {"broker": "77"}, "Broker 77 is not in the cluster"),
+        ):
+            await browser.choose("#why-subject", subject)
+            for name, value in fields.items():
+                await browser.enter(f"#why-{name}", value)
+            await browser.click("form button", text="Ask why")
+            await browser.wait_for_text(sentence, "#why-sentence")
+            await browser.press("Escape")
+        await browser.choose("#why-subject", "fetch")
+        await browser.enter("#why-topic", "orders")
+        await browser.enter("#why-partition", "0")
+        await browser.click("#why-read-committed")
+        await browser.click("form button", text="Ask why")
+        await browser.wait_for_text("the transaction of payments", "#why-sentence")
+        await producer.abort_transaction()
 
 
 async def test_an_address_that_names_nothing(shop: Shop, browser: BrowserPage) -> None:

@@ -4,33 +4,49 @@ shared by all tests, and go one after the other at the end."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import signal
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import confluent_kafka
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from minikafka.cli import quotas
 from minikafka.cli.reassign import command as reassign
 from minikafka.cli.why.command import main
 from minikafka.testing import ThreadedBroker, ThreadedCluster
+from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent
+from tests.integration.support.console import running_console
 from tests.integration.support.wire import RawClient, batch
 
 pytestmark = [pytest.mark.minikafka_only]
 
-LAG_TIME_MAX_MS = 1_500
+LAG_TIME_MAX_MS = 4_000
+"""Long enough to ask command and page while a replica is waited for."""
 SESSION_TIMEOUT_MS = 1_000
 
-Why = Callable[..., dict[str, Any]]
+POSITIONAL = {
+    "group": "group",
+    "topic": "topic",
+    "transaction": "transactional_id",
+    "client": "client_id",
+    "broker": "broker",
+}
+"""What the one argument of a subject is called by the page, where it is not a partition."""
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +69,58 @@ def cluster() -> Iterator[ThreadedCluster]:
         yield cluster
 
 
-@pytest.fixture
-def why(cluster: ThreadedCluster, capsys: pytest.CaptureFixture[str]) -> Why:
-    """The answer to a question, as --json has it."""
+class Why:
+    """Questions to a cluster, asked by the command."""
 
-    def ask(*question: str) -> dict[str, Any]:
-        capsys.readouterr()
-        assert main([*question, "-b", cluster.bootstrap_servers, "--json"]) == 0, capsys.readouterr().err
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    def __init__(self, bootstrap: str, capsys: pytest.CaptureFixture[str], page: str, *options: str) -> None:
+        """``page``: where a console of the same cluster listens. ``options``: more, of the command."""
+        self._options = ["-b", bootstrap, *options]
+        self._capsys = capsys
+        self._page = page
+
+    def __call__(self, *question: str) -> dict[str, Any]:
+        """The answer, as --json has it."""
+        self._capsys.readouterr()
+        assert main([*question, *self._options, "--json"]) == 0, self._capsys.readouterr().err
+        found: dict[str, Any] = json.loads(self._capsys.readouterr().out)
         return found
 
-    return ask
+    def both(self, *question: str) -> dict[str, Any]:
+        """The command's answer, which has the same reasons as the page's: of what stands still meanwhile."""
+        answer = self(*question)
+        with urllib.request.urlopen(f"{self._page}api/why?{urlencode(query_of(*question))}") as response:
+            on_page = json.load(response)
+        assert codes(on_page) == codes(answer), on_page
+        return answer
+
+
+def query_of(subject: str, *arguments: str) -> dict[str, str]:
+    """What the page asks where a person enters what the command is given."""
+    query, left = {"subject": subject}, list(arguments)
+    while left:
+        name = left.pop(0)
+        if name == "--read-committed":
+            query["read_committed"] = "true"
+        elif name.startswith("--"):
+            query[name[2:].replace("-", "_")] = left.pop(0)
+        elif ":" in name:
+            query["topic"], _, query["partition"] = name.partition(":")
+        elif subject == "partition":
+            query["question"] = name
+        else:
+            query[POSITIONAL.get(subject, "topic")] = name
+    return query
+
+
+@pytest.fixture(scope="module")
+def page(cluster: ThreadedCluster) -> Iterator[str]:
+    with running_console(cluster.bootstrap_servers) as address:
+        yield address
+
+
+@pytest.fixture
+def why(cluster: ThreadedCluster, page: str, capsys: pytest.CaptureFixture[str]) -> Why:
+    return Why(cluster.bootstrap_servers, capsys, page)
 
 
 def code(answer: dict[str, Any]) -> str:
@@ -121,10 +178,10 @@ def test_a_consumer_waits_behind_an_open_transaction(cluster: ThreadedCluster, w
     producer.begin_transaction()
     producer.produce("paid", b"open", partition=0)
     producer.flush()
-    answer = why("fetch", "paid:0", "--read-committed")
+    answer = why.both("fetch", "paid:0", "--read-committed")
     assert code(answer) == "fetch.lso.open"
     assert "get nothing from offset 3 on: the transaction of payments" in answer["sentence"]
-    assert code(why("fetch", "paid:0")) == "fetch.nothing-there"
+    assert code(why.both("fetch", "paid:0")) == "fetch.nothing-there"
     producer.commit_transaction()
     cluster.wait_until(lambda: code(why("fetch", "paid:0", "--read-committed")) == "fetch.nothing-there")
 
@@ -137,12 +194,12 @@ def test_a_replica_holds_the_high_watermark(cluster: ThreadedCluster, why: Why) 
         write(cluster, "held", 5, acks=1)
         # The other follower is a moment behind, too.
         cluster.wait_until(lambda: f"replica {behind} is waited for" in why("fetch", "held:0")["sentence"])
-        answer = why("fetch", "held:0")
+        answer = why.both("fetch", "held:0")
         assert code(answer) == "fetch.hw.replica", answer
         assert answer["reasons"][0]["evidence"]["log end offset"] == 7
         cluster.wait_until(lambda: set(cluster.isr_of("held", 0)) == {1, other})
-        assert code(why("fetch", "held:0")) == "fetch.nothing-there", "it is out of the ISR"
-        answer = why("partition", "held:0", "under-replicated")
+        assert code(why.both("fetch", "held:0")) == "fetch.nothing-there", "it is out of the ISR"
+        answer = why.both("partition", "held:0", "under-replicated")
         assert code(answer) == "under-replicated.behind" and "records behind" in answer["sentence"]
     cluster.wait_until(lambda: len(cluster.isr_of("held", 0)) == 3)
 
@@ -173,15 +230,15 @@ def test_a_group_lags_because_its_reader_stands_still(cluster: ThreadedCluster, 
         reader.subscribe(["sold"])
         read_to_end(reader, 15)
         reader.commit(asynchronous=False)
-        assert why("group", "billing", "--sample-ms", "0")["reasons"] == []
+        assert why.both("group", "billing", "--sample-ms", "0")["reasons"] == []
         write(cluster, "sold", 7)
-        answer = why("group", "billing", "--sample-ms", "200")
+        answer = why.both("group", "billing", "--sample-ms", "200")
         assert code(answer) == "group.lags.stuck"
         assert "lags by 7 records; sold-0 has 7 of them" in answer["sentence"]
         assert "billing-1 on 127.0.0.1 has committed nothing in 200 ms" in answer["sentence"]
         (row,) = answer["reasons"][0]["evidence"]["partitions"]
         assert 0 <= row["next record ms ago"] < 60_000 and row["committed ms ago"] is not None
-    assert code(why("group", "billing", "--sample-ms", "0")) == "group.empty"
+    assert code(why.both("group", "billing", "--sample-ms", "0")) == "group.empty"
 
 
 def read_to_end(reader: confluent_kafka.Consumer, count: int) -> None:
@@ -212,7 +269,7 @@ def test_a_rebalance_waits_for_the_member_that_does_not_poll(cluster: ThreadedCl
             return bool(answer["reasons"]) and code(answer) == "group.joining.waits"
 
         cluster.wait_until(waits)
-        answer = why("group", "crowd", "--sample-ms", "0")
+        answer = why.both("group", "crowd", "--sample-ms", "0")
         assert "for busy on 127.0.0.1 to join again (max.poll.interval.ms)" in answer["sentence"]
         busy.unsubscribe()
 
@@ -238,7 +295,7 @@ def test_a_member_that_is_silent_is_thrown_out(cluster: ThreadedCluster, why: Wh
         return bool(answer["reasons"]) and code(answer) == "group.empty"
 
     cluster.wait_until(is_gone)
-    said = why("group", group, "--sample-ms", "0")["sentence"]
+    said = why.both("group", group, "--sample-ms", "0")["sentence"]
     assert "the last member (silent) was removed" in said and "no heartbeat" in said
 
 
@@ -256,7 +313,7 @@ def test_a_produce_waits_for_a_replica(cluster: ThreadedCluster, why: Why) -> No
         cluster.wait_until(lambda: code(why("produce", "waits:0")) == "produce.waits")
         # At first it may be the other follower, which has just begun to fetch.
         cluster.wait_until(lambda: f"replica {behind} is waited for" in why("produce", "waits:0")["sentence"])
-        said = why("produce", "waits:0")["sentence"]
+        said = why.both("produce", "waits:0")["sentence"]
         assert "waiting in waits-0: 1 produce with acks=all" in said
     assert producer.flush(confluent.DEADLINE_S) == 0
 
@@ -269,12 +326,12 @@ def test_a_produce_that_was_refused_and_its_client(cluster: ThreadedCluster, why
     producer.produce("keyed", b"no key", partition=0, on_delivery=lambda error, _: refused.append(error))
     producer.flush(confluent.DEADLINE_S)
     assert refused[0] is not None
-    answer = why("produce", "keyed:0", "--client-id", "keyless")
+    answer = why.both("produce", "keyed:0", "--client-id", "keyless")
     assert code(answer) == "produce.refused.invalid-record"
     assert answer["sentence"].startswith("keyless was refused once to write to keyed-0")
-    assert code(why("produce", "keyed")) == "produce.refused.invalid-record"
-    assert code(why("client", "keyless")) == "client.refused"
-    assert why("client", "another")["reasons"] == []
+    assert code(why.both("produce", "keyed")) == "produce.refused.invalid-record"
+    assert code(why.both("client", "keyless")) == "client.refused"
+    assert why.both("client", "another")["reasons"] == []
 
 
 def test_a_producer_that_was_throttled(cluster: ThreadedCluster, why: Why) -> None:
@@ -283,9 +340,9 @@ def test_a_producer_that_was_throttled(cluster: ThreadedCluster, why: Why) -> No
     assert quotas.main([*set_quota, "-b", cluster.bootstrap_servers]) == 0
     write(cluster, "flood", 300, **{"client.id": "greedy", "linger.ms": 0})
     write(cluster, "flood", 1, **{"client.id": "greedy"})
-    answer = why("produce", "flood:0")
+    answer = why.both("produce", "flood:0")
     assert code(answer) == "produce.throttled" and "because of producer_byte_rate" in answer["sentence"]
-    assert code(why("client", "greedy")) == "client.throttled"
+    assert code(why.both("client", "greedy")) == "client.throttled"
 
 
 def test_a_batch_that_came_twice(cluster: ThreadedCluster, why: Why) -> None:
@@ -293,7 +350,7 @@ def test_a_batch_that_came_twice(cluster: ThreadedCluster, why: Why) -> None:
     records = batch([b"again"], producer_id=4711, producer_epoch=0, base_sequence=0)
     with RawClient(int(cluster.bootstrap_servers.split(",")[0].rpartition(":")[2])) as client:
         assert client.produce("twice", 0, records) == client.produce("twice", 0, records)
-    answer = why("produce", "twice:0")
+    answer = why.both("produce", "twice:0")
     assert code(answer) == "produce.duplicate"
     assert "1 batch came to twice-0 again" in answer["sentence"] and "offset 0" in answer["sentence"]
 
@@ -309,7 +366,7 @@ def test_a_transaction_that_is_open_and_one_that_has_ended(cluster: ThreadedClus
     producer.begin_transaction()
     producer.produce("booked", b"open", partition=0)
     producer.flush()
-    answer = why("transaction", "booking")
+    answer = why.both("transaction", "booking")
     assert code(answer) == "transaction.ongoing"
     (row,) = answer["reasons"][0]["evidence"]["partitions"]
     assert row == {"partition": "booked-0", "leader": 1, "open from offset": 0}
@@ -323,7 +380,7 @@ def test_a_reassignment_under_a_throttle(cluster: ThreadedCluster, why: Why, tmp
     for _ in range(60):
         producer.produce("moved", os.urandom(50_000), b"key", partition=0)
     assert producer.flush(confluent.DEADLINE_S) == 0
-    assert why("reassignment", "moved:0", "--sample-ms", "0")["reasons"] == []
+    assert why.both("reassignment", "moved:0", "--sample-ms", "0")["reasons"] == []
     plan = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [1, 3]}]}
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
@@ -335,7 +392,7 @@ def test_a_reassignment_under_a_throttle(cluster: ThreadedCluster, why: Why, tmp
         return bool(answer["reasons"]) and code(answer) == "reassignment.throttled"
 
     cluster.wait_until(is_throttled)
-    said = why("reassignment", "--sample-ms", "300")["sentence"]
+    said = why.both("reassignment", "--sample-ms", "300")["sentence"]
     assert "under the throttle of 1.00 kB/s" in said and "are left" in said
     assert reassign.main(["cancel", "--all", "-b", cluster.bootstrap_servers]) == 0
 
@@ -346,11 +403,11 @@ def test_a_reassignment_under_a_throttle(cluster: ThreadedCluster, why: Why, tmp
 def test_what_retention_and_the_log_cleaner_wait_for(cluster: ThreadedCluster, why: Why) -> None:
     make(cluster, "logged", [1, 2, 3], **{"cleanup.policy": "compact,delete"})
     write(cluster, "logged", 3)
-    assert code(why("partition", "logged:0", "not-deleted")) == "not-deleted.young"
-    assert code(why("partition", "logged:0", "not-compacted")) == "not-compacted.active-segment"
-    growing = why("partition", "logged:0", "growing", "--sample-ms", "50")
+    assert code(why.both("partition", "logged:0", "not-deleted")) == "not-deleted.young"
+    assert code(why.both("partition", "logged:0", "not-compacted")) == "not-compacted.active-segment"
+    growing = why.both("partition", "logged:0", "growing", "--sample-ms", "50")
     assert code(growing) == "not-growing"
-    uneven = why("partition", "sold:0", "unevenly-read", "--sample-ms", "50")
+    uneven = why.both("partition", "sold:0", "unevenly-read", "--sample-ms", "50")
     assert code(uneven) == "uneven.not-read"
 
 
@@ -358,32 +415,93 @@ def test_a_broker_tells_how_it_started_and_how_it_is(cluster: ThreadedCluster, w
     answer = why("broker", "1")
     assert all(reason["code"].startswith("broker.") for reason in answer["reasons"]), "a busy machine shows"
     assert answer["unknown"] == []
-    assert code(why("broker", "77")) == "broker.unknown"
+    assert code(why.both("broker", "77")) == "broker.unknown"
+
+
+def test_a_partition_that_only_one_reader_stands_still_at(cluster: ThreadedCluster, why: Why) -> None:
+    make(cluster, "uneven", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    reader = consumer(cluster, "uneven")
+    reader.commit(offsets=[TopicPartition("uneven", 2, 1)], asynchronous=False)
+    stop = threading.Event()
+
+    def commit_on() -> None:
+        """Two of the three partitions are read, a record every 10 ms; the third was at some time."""
+        for offset in itertools.count(1):
+            read = [TopicPartition("uneven", partition, offset) for partition in (0, 1)]
+            reader.commit(offsets=read, asynchronous=False)
+            if stop.wait(0.01):
+                return
+
+    thread = threading.Thread(target=commit_on)
+    thread.start()
+    try:
+        cluster.wait_until(
+            lambda: (
+                code(why("partition", "uneven:2", "unevenly-read", "--sample-ms", "300"))
+                == "uneven.read-unevenly"
+            )
+        )
+        answer = why.both("partition", "uneven:2", "unevenly-read", "--sample-ms", "300")
+        assert code(answer) == "uneven.read-unevenly"
+        assert "0 records were read of it" in answer["sentence"] and "its reader lags" in answer["sentence"]
+        assert why.both("partition", "uneven:0", "unevenly-read", "--sample-ms", "300")["reasons"] == []
+    finally:
+        stop.set()
+        thread.join()
+        reader.close()
+
+
+def test_a_broker_that_gets_too_little_of_the_processor(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker()
+    process = broker.process
+    assert process is not None
+    stop = threading.Event()
+
+    def hold_up() -> None:
+        """It gets about half of the time, 60 ms in a piece."""
+        while not stop.wait(0.06):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.06)
+            process.send_signal(signal.SIGCONT)
+
+    with running_console(broker.bootstrap) as page:
+        thread = threading.Thread(target=hold_up)
+        thread.start()
+        try:
+            answer = Why(broker.bootstrap, capsys, page).both("broker", "1")
+        finally:
+            stop.set()
+            thread.join()
+    (late,) = [each for each in answer["reasons"] if each["code"] == "broker.loop-late"]
+    assert "broker 1 is slow now: its event loop was held up for" in late["sentence"]
+    assert "other processes have the processor" in late["sentence"]
 
 
 def test_partitions_of_a_broker_that_has_died(cluster: ThreadedCluster, why: Why) -> None:
     make(cluster, "alone", [3])
     make(cluster, "gone", [3, 1])
-    assert code(why("topic", "gone")) == "topic.made-again"
+    assert code(why.both("topic", "gone")) == "topic.made-again"
     make(cluster, "three", [3, 1, 2], **{"min.insync.replicas": "3"})
-    assert why("partition", "three:0")["reasons"] == []
+    assert why.both("partition", "three:0")["reasons"] == []
     cluster.kill(3)
     cluster.wait_until(lambda: "not-preferred.broker-away" in codes(why("partition", "three:0")))
-    answer = why("partition", "three:0")
+    answer = why.both("partition", "three:0")
     assert codes(answer) == ["under-min-isr", "under-replicated.broker-away", "not-preferred.broker-away"]
     assert "2 of 3 replicas are in sync: 3: its broker is not registered" in answer["sentence"]
     cluster.wait_until(lambda: code(why("partition", "alone:0")) == "offline.no-replica")
-    assert code(why("fetch", "alone:0")) == "offline.no-replica"
-    answer = why("broker", "3")
+    assert code(why.both("fetch", "alone:0")) == "offline.no-replica"
+    answer = why.both("broker", "3")
     assert code(answer) == "broker.left" and "nothing answers at its address" in answer["sentence"]
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     client.delete_topics(["gone"], operation_timeout=0.2)  # the answer comes when it is done, so in vain
     cluster.wait_until(lambda: code(why("topic", "gone")) == "topic.broker-away")
-    assert "broker 3, which has a replica" in why("topic", "gone")["sentence"]
+    assert "broker 3, which has a replica" in why.both("topic", "gone")["sentence"]
     cluster.start(3)
     cluster.wait_until(lambda: why("topic", "gone")["reasons"] == [])
     cluster.wait_until(lambda: len(cluster.isr_of("three", 0)) == 3)
-    answer = why("partition", "three:0", "not-preferred")
+    answer = why.both("partition", "three:0", "not-preferred")
     assert code(answer) == "not-preferred.not-automatic"
 
 
