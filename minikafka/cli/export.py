@@ -15,11 +15,14 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from minikafka.cli.shared.commands import ended_by_signals, parse_bytes
 from minikafka.metrics.series import DAMAGED_BATCHES, LAST_SUCCESS, LOST_RECORDS
 from minikafka.spark.export.decoding import Format, Kind, TopicFormat, format_of, parse_formats
+from minikafka.spark.export.registry import fetched
 from minikafka.spark.runtime.job import OK, Job, JobError, add_job_options, run_job
 
 if TYPE_CHECKING:
@@ -59,22 +62,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--by", choices=("date", "hour"), help="Parquet: directories by day or hour, UTC (date)"
     )
-    for side in ("key", "value"):
-        options.add_argument(
-            f"--{side}-format",
-            action="append",
-            default=[],
-            metavar="[TOPIC=]FORMAT",
-            help=f"what a {side} is: {', '.join(Kind)} (bytes); again for single topics",
-        )
-        options.add_argument(
-            f"--{side}-schema",
-            action="append",
-            default=[],
-            metavar="[TOPIC=]FILE",
-            help="json: a JSON Schema, or columns as 'id bigint, name string'; avro: .avsc; "
-            "protobuf: .desc or .proto, with #MESSAGE where it has several",
-        )
+    _add_format_options(options)
     options.add_argument(
         "--confluent",
         action="store_true",
@@ -116,6 +104,26 @@ def parser() -> argparse.ArgumentParser:
     _add_table_options(options)
     add_job_options(options)
     return options
+
+
+def _add_format_options(options: argparse.ArgumentParser) -> None:
+    for side in ("key", "value"):
+        options.add_argument(
+            f"--{side}-format",
+            action="append",
+            default=[],
+            metavar="[TOPIC=]FORMAT",
+            help=f"what a {side} is: {', '.join(Kind)} (bytes); again for single topics",
+        )
+        options.add_argument(
+            f"--{side}-schema",
+            action="append",
+            default=[],
+            metavar="[TOPIC=]FILE",
+            help="json: a JSON Schema, or columns as 'id bigint, name string'; avro: .avsc; "
+            "protobuf: .desc or .proto, with #MESSAGE where it has several; or a URL of a schema registry, "
+            "such as http://registry:8081/subjects/orders-value",
+        )
 
 
 def _add_table_options(options: argparse.ArgumentParser) -> None:
@@ -207,8 +215,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         values = parse_formats(arguments.value_format, arguments.value_schema, "value")
     except JobError as error:
         options.error(str(error))
-    with ended_by_signals():
-        return run_job("export", arguments, lambda job: _run(job, arguments, keys, values))
+    with ended_by_signals(), TemporaryDirectory(prefix="minikafka-export-") as directory:
+        place = Path(directory)
+        return run_job(
+            "export",
+            arguments,
+            lambda job: _run(job, arguments, fetched(keys, place), fetched(values, place)),
+        )
 
 
 def _run(

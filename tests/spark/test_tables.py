@@ -17,6 +17,7 @@ from minikafka.log.files.checkpoint import PARTITION_METADATA
 from minikafka.metrics.series import LAG, RECORDS
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.tables.table import Conflict
 from tests.integration.support import confluent
 from tests.spark.conftest import CONF
 from tests.spark.export_support import make_job
@@ -242,6 +243,33 @@ def test_another_programs_commit_meanwhile_does_not_stop_an_export(
     monkeypatch.setattr(table_type, "commit", late)
     export(spark, logs.path, tables)
     assert offsets(tables, "t") == [*range(5, 20)]
+
+
+@every_kind
+@pytest.mark.parametrize("failure", ["a conflict", "something else"])
+def test_a_commit_that_arrived_although_it_failed_is_neither_repeated_nor_undone(
+    spark: SparkSession, tmp_path: Path, kind: str, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = LogDir(tmp_path / "logs")
+    logs.segment("t", [batch(0, 10)])
+    tables = lake(kind, tmp_path / "lake")
+    table_type = type(tables.table("t"))
+    commit = table_type.commit
+
+    def failing(self: Any, change: Any) -> None:
+        commit(self, change)
+        raise Conflict if failure == "a conflict" else RuntimeError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table_type, "commit", failing)
+        if failure == "a conflict":
+            assert len(export(spark, logs.path, tables)) == 1
+        else:
+            with pytest.raises(RuntimeError):
+                export(spark, logs.path, tables)
+    assert offsets(tables, "t") == [*range(10)]
+    assert export(spark, logs.path, tables) == []
+    assert offsets(tables, "t") == [*range(10)]
 
 
 @every_kind

@@ -118,7 +118,9 @@ def avro(
     return (lambda topic: found), data
 
 
-def test_an_avro_field_with_an_alias_keeps_its_column(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_avro_field_with_an_alias_keeps_its_column(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = LogDir(tmp_path / "logs")
     tables = lake("iceberg", tmp_path / "lake")
     before, data = avro(tmp_path, "1.avsc", [{"name": "id", "type": "int"}], {"id": 1})
@@ -128,6 +130,11 @@ def test_an_avro_field_with_an_alias_keeps_its_column(spark: SparkSession, tmp_p
     after, data = avro(tmp_path, "2.avsc", renamed, {"number": 2**40})
     logs.segment("t", [written(1, *data)], base_offset=1)
     export(spark, logs.path, tables, format_of=after)
+    assert [row["value"] for row in rows(tables, "t")] == [{"number": 1}, {"number": 2**40}]
+    # Files from before the new name are read by field ids, also when they are merged.
+    monkeypatch.setattr("minikafka.spark.tables.job.SMALL_FILES_MIN", 2)
+    assert export(spark, logs.path, tables, format_of=after) == []
+    assert len(open_table(tables, "t").live_files()) == 1
     assert [row["value"] for row in rows(tables, "t")] == [{"number": 1}, {"number": 2**40}]
 
 

@@ -74,12 +74,6 @@ class Store(NamedTuple):
             return system, path
         return pyarrow.fs.LocalFileSystem(), place
 
-    @property
-    def local_path(self) -> str | None:
-        """On this machine, or None."""
-        system, path = self.open()
-        return path if isinstance(system, pyarrow.fs.LocalFileSystem) else None
-
 
 class WrittenFile(NamedTuple):
     """A data file of this run."""

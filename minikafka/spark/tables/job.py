@@ -60,6 +60,7 @@ from minikafka.spark.tables.columns import (
     wanted_columns,
 )
 from minikafka.spark.tables.files import (
+    DATA,
     PATH,
     RAW_KEY,
     RAW_VALUE,
@@ -265,8 +266,7 @@ class _TopicExport:
                         file=sys.stderr,
                     )
                     continue
-                known = table.known_files()
-                directory.end(name for name in known if name.startswith(f"data/{run}/"))
+                _discard(table, directory)
                 print(
                     f"minikafka export: {table.store.root}: removed what the run {run} left, which was "
                     "killed",
@@ -378,8 +378,8 @@ class _TopicExport:
             raise
         except Exception:
             if self._before is None or self._before.run != run:  # else committed: the next run ends it
-                for each in directories:
-                    each.end(())
+                for table, directory in zip(tables, directories, strict=True):
+                    _discard(table, directory)
             raise
         finally:
             for each in directories:
@@ -425,7 +425,11 @@ class _TopicExport:
                 self._table.commit(change)
                 return
             except Conflict:
-                if change.removed or not self._is_as_before(files):
+                is_as_before = self._is_as_before(files)
+                now = self._before if is_as_before else self._table.progress()
+                if now is not None and change.progress is not None and now.run == change.progress.run:
+                    return  # it had arrived, although it was said to have failed
+                if change.removed or not is_as_before:
                     break
         raise self._lost()
 
@@ -566,16 +570,31 @@ class _TopicExport:
                 right, _ = written(found)
                 self._table.commit(Change(right, small, None))
             except Conflict:
-                directory.end(())
+                _discard(self._table, directory)
                 return
             except CommitUnknown:
                 directory.release()
                 raise
             except Exception:
-                directory.end(())
+                _discard(self._table, directory)
                 raise
             directory.end(each.name for each in right)
         self._table.load()
+
+
+def _discard(table: Table, directory: RunDirectory) -> None:
+    """Remove what a run has written and no snapshot knows; where the table does not say, a later run does."""
+    try:
+        if table.load():
+            known = table.known_files()
+            directory.end(name for name in known if name.startswith(f"{DATA}/{directory.run}/"))
+    except (JobError, OSError) as error:
+        print(
+            f"minikafka export: {table.store.root}: files are left of {directory.run}: {error}",
+            file=sys.stderr,
+        )
+    finally:
+        directory.release()
 
 
 def _can_fail(wanted: TopicFormat) -> bool:

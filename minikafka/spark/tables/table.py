@@ -18,7 +18,7 @@ top.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
@@ -205,9 +205,6 @@ class Tables(Protocol):
     """Whether columns can be renamed."""
 
     def table(self, topic: str, *, errors: bool = False) -> Table: ...
-
-
-OpenTables = Callable[[], Tables]
 
 
 def need(module: str) -> None:
