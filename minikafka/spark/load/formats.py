@@ -39,8 +39,6 @@ from minikafka.spark.runtime.session import JobError
 
 BINARY = pa.binary()
 
-SCHEMA_ID_MAX = (1 << 31) - 1
-
 
 class BadRow(MinikafkaError):
     """A row that cannot become a record."""
