@@ -102,8 +102,9 @@ def _again(name: str, machine: Row) -> str:
     return (
         f"Measured on {machine['date'][:10]} ({text(str(machine['commit']))}) on {machine['cpus']} cores "
         f"({text(machine['cpu'])}) with {memory_gb:.0f} GB of memory, {text(machine['system'])}, "
-        f"{text(machine['python'])}. Again, and this page:\n\n"
-        f"```sh\nbin/bench {name} --json docs/generator/measurements/{name}.json\n"
+        f"{text(machine['python'])}. "
+        f"{machine.get('note', '')}\n\n```sh\n"
+        f"bin/bench {name} --json docs/generator/measurements/{name}.json\n"
         ".venv-dev/bin/python -m docs.generator\n```"
     )
 

@@ -259,11 +259,7 @@ def killed_and_started(broker: BrokerProcess) -> Row:
 def deleted(broker: BrokerProcess, count: int) -> Row:
     """Until their directories are gone."""
     client = admin(broker)
-    names = [
-        name
-        for name in client.list_topics(timeout=SOCKET_TIMEOUT_MS / 1000).topics
-        if name.startswith("scale-")
-    ]
+    names = [name for name, _ in topics_of(count)]
     watch = Watch([broker.pid])
     for done in client.delete_topics(
         names, request_timeout=SOCKET_TIMEOUT_MS / 1000, operation_timeout=ADMIN_S
