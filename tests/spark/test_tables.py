@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow.fs
 import pytest
 
 from minikafka.log.files.checkpoint import PARTITION_METADATA
 from minikafka.metrics.series import LAG, RECORDS
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.tables.files import DATA, REMOVED, RunDirectory, Store, new_run, unfinished_runs
 from minikafka.spark.tables.table import Conflict
 from tests.integration.support import confluent
 from tests.spark.conftest import CONF
@@ -134,7 +137,6 @@ def test_killed_at_any_moment_the_next_run_has_each_offset_once_and_leaves_nothi
     spark: SparkSession, tmp_path: Path, kind: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from minikafka.spark.export.decoding import Format, Kind, TopicFormat
-    from minikafka.spark.tables.files import RunDirectory
 
     logs = LogDir(tmp_path / "logs")
     logs.segment("t", [written(0, (b"a", b"fine"), (b"b", b"\xff"), (b"c", b"fine, too"))])
@@ -304,3 +306,39 @@ def test_a_topic_that_was_created_again_and_tables_of_others_are_refused(
     with pytest.raises(JobError, match="is partitioned by nothing: leave --partition-by away"):
         export(spark, logs.path, tables, partition_by="day(timestamp)")
     assert offsets(tables, "a.b") == [0, 1, 2]
+
+
+def test_a_task_that_outlives_its_driver_makes_no_file_while_others_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python workers of a killed Spark write on until they notice; each file that goes is their chance."""
+    run = new_run()
+    directory = RunDirectory(Store(str(tmp_path)), run)
+    directory.begin()
+    written = tmp_path / DATA / run
+    (written / "00000-0-a.parquet").write_bytes(b"PAR1")
+
+    class Local(pyarrow.fs.LocalFileSystem):
+        def delete_dir(self, path: str) -> None:
+            self.delete_dir_contents(path)
+            with contextlib.suppress(FileNotFoundError):
+                (written / "00000-1-b.parquet").write_bytes(b"PAR1")  # by the task
+            os.rmdir(path)
+
+    monkeypatch.setattr(directory, "_system", Local())
+    directory.end(())
+    assert [*(tmp_path / DATA).iterdir()] == [], "nothing is left that no later run would know of"
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next_run(tmp_path: Path) -> None:
+    store, run = Store(str(tmp_path)), new_run()
+    directory = RunDirectory(store, run)
+    directory.begin()
+    (tmp_path / DATA / run / "00000-0-a.parquet").write_bytes(b"PAR1")
+    directory.release()
+    (tmp_path / DATA / run).rename(tmp_path / DATA / (run + REMOVED))
+    (left,) = unfinished_runs(store)
+    again = RunDirectory(store, left)
+    assert again.is_dead(0)
+    again.end(())
+    assert [*(tmp_path / DATA).iterdir()] == []

@@ -31,6 +31,8 @@ from minikafka.spark.tables.columns import projected_batch
 
 DATA = "data"
 RUNNING = "_running"
+REMOVED = ".removed"
+"""Behind the name of a run whose files go."""
 ORPHAN_AGE_MS = 24 * 60 * 60 * 1000
 """When a run that a lock cannot tell of counts as dead; a run that lasts longer fails at its commit."""
 
@@ -335,8 +337,16 @@ class RunDirectory:
                 stream.write(self.run.encode())
 
     def end(self, kept: Iterable[str]) -> None:
-        """Remove what is not in ``kept``: names relative to the table."""
+        """Remove what is not in ``kept``: names relative to the table.
+
+        Where nothing is kept, and it lies on this machine, under another name first: a task that outlives its
+        driver would make a file while the others are removed.
+        """
         keep = {name.rpartition("/")[2] for name in kept}
+        is_local = isinstance(self._system, pyarrow.fs.LocalFileSystem)
+        if is_local and not keep and not self._path.endswith(REMOVED):
+            os.rename(self._path, self._path + REMOVED)
+            self._path += REMOVED
         infos = self._system.get_file_info(pyarrow.fs.FileSelector(self._path, allow_not_found=True))
         names = [info.base_name for info in infos if info.base_name not in keep]
         for name in sorted(names, key=lambda name: name == RUNNING):  # the mark last

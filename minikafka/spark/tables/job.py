@@ -266,12 +266,12 @@ class _TopicExport:
                         file=sys.stderr,
                     )
                     continue
-                _discard(table, directory)
-                print(
-                    f"minikafka export: {table.store.root}: removed what the run {run} left, which was "
-                    "killed",
-                    file=sys.stderr,
-                )
+                if _discard(table, directory):
+                    print(
+                        f"minikafka export: {table.store.root}: removed what the run {run} left, which was "
+                        "killed",
+                        file=sys.stderr,
+                    )
 
     # Write and commit
 
@@ -582,12 +582,16 @@ class _TopicExport:
         self._table.load()
 
 
-def _discard(table: Table, directory: RunDirectory) -> None:
-    """Remove what a run has written and no snapshot knows; where the table does not say, a later run does."""
+def _discard(table: Table, directory: RunDirectory) -> bool:
+    """Remove what a run has written and no snapshot knows; where the table does not say, a later run does.
+
+    Returns whether it is removed.
+    """
     try:
         if table.load():
             known = table.known_files()
             directory.end(name for name in known if name.startswith(f"{DATA}/{directory.run}/"))
+            return True
     except (JobError, OSError) as error:
         print(
             f"minikafka export: {table.store.root}: files are left of {directory.run}: {error}",
@@ -595,6 +599,7 @@ def _discard(table: Table, directory: RunDirectory) -> None:
         )
     finally:
         directory.release()
+    return False
 
 
 def _can_fail(wanted: TopicFormat) -> bool:
