@@ -319,6 +319,7 @@ class LogDirectoryLoader:
         self._deleted: list[str] = []
         self._futures: list[FoundLog] = []
         self._unopened: list[TopicPartition] = []
+        self._gone: set[TopicPartition] = set()
         self.all_clean = True
         """Whether each directory loaded so far had the marker of a clean stop."""
         # One limit on descriptors for all logs.
@@ -366,6 +367,8 @@ class LogDirectoryLoader:
         log_start_offsets = self._read_checkpoint(log_directory, LOG_START_OFFSET_CHECKPOINT)
         high_watermarks = self._read_checkpoint(log_directory, REPLICATION_OFFSET_CHECKPOINT)
         first_dirty_offsets = self._read_checkpoint(log_directory, CLEANER_OFFSET_CHECKPOINT)
+        gone = recovery_points.keys() | log_start_offsets.keys() | high_watermarks.keys()
+        gone |= first_dirty_offsets.keys()
         started_ms = self._clock.monotonic_ms()
         count = 0
         for name in self._files.list(log_directory):
@@ -380,6 +383,7 @@ class LogDirectoryLoader:
             if is_stray(topic_partition, topic_id):
                 self.set_aside(path, topic_partition, "does not belong to this broker")
                 continue
+            gone.discard(topic_partition)
             found = FoundLog(
                 path,
                 topic_partition,
@@ -404,6 +408,7 @@ class LogDirectoryLoader:
                 continue
             yield log
             count += 1
+        self._gone = gone
         duration_ms = self._clock.monotonic_ms() - started_ms
         note = "" if was_clean or not count else ", recovering: the last shutdown was not clean"
         _log.info("loaded %d logs from %s in %d ms%s", count, log_directory, duration_ms, note)
@@ -428,6 +433,11 @@ class LogDirectoryLoader:
         """The directories that ``load`` found waiting for their removal."""
         deleted, self._deleted = self._deleted, []
         return deleted
+
+    def take_gone(self) -> set[TopicPartition]:
+        """The partitions that a checkpoint of the directory named, and that ``load`` did not find there."""
+        gone, self._gone = self._gone, set()
+        return gone
 
     def take_unopened(self) -> list[TopicPartition]:
         """The partitions whose logs ``load`` could not open, in a directory whose disk has not failed."""

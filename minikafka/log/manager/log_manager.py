@@ -272,6 +272,9 @@ class LogManager:
                     f"failed while the replica was moved; delete the one on the disk that failed"
                 )
             self._add(log)
+        if gone := self._loader.take_gone():  # deleted, and then the broker was killed
+            self._stale_checkpoints.add(directory)
+            self._put_away_since |= gone
         unopened = self._loader.take_unopened()
         self._offline_partitions.update(unopened)
         if not unopened:

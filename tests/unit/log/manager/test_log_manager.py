@@ -372,6 +372,31 @@ def test_checkpoints_that_only_name_what_is_gone_can_wait_for_a_log_of_that_name
     assert manager.take_disk_work() == []
 
 
+def test_a_name_that_outlived_a_kill_is_corrected_before_a_log_of_that_name_has_records(
+    broker: Broker,
+) -> None:
+    """Killed between the deletion and the correction: what the deleted log had flushed is nothing that the
+    next one of its name need not recover."""
+    manager = broker.start()
+    log = manager.get_or_create(A0, is_new=True)
+    broker.append(log)
+    for work in [*manager.take_disk_work(), *manager.prepare_high_watermark_checkpoints()]:
+        work.run()
+    manager.delete(A0)
+    broker.kill(manager)
+    again = broker.start()
+    assert again.has_stale_checkpoints and again.take_disk_work(urgent_only=True) == []
+    again.get_or_create(A0, is_new=True)
+    sync, *corrections = again.take_disk_work(urgent_only=True)
+    assert isinstance(sync, NewLogSync) and len(corrections) == 4
+    for work in corrections:
+        work.run()
+    checkpoint = broker.root / "disk" / "replication-offset-checkpoint"
+    assert "a 0 1" not in checkpoint.read_text()
+    broker.kill(again)
+    assert not broker.start().has_stale_checkpoints, "all that is named is there"
+
+
 def test_the_checkpoints_of_a_truncated_log_do_not_wait(broker: Broker) -> None:
     manager = broker.start()
     log = manager.get_or_create(A0, is_new=True)
