@@ -13,8 +13,9 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -87,11 +88,15 @@ class Why:
 
     def both(self, *question: str) -> dict[str, Any]:
         """The command's answer, which has the same reasons as the page's: of what stands still meanwhile."""
-        answer = self(*question)
-        with urllib.request.urlopen(f"{self._page}api/why?{urlencode(query_of(*question))}") as response:
-            on_page = json.load(response)
+        answer, on_page = self(*question), self.on_page(*question)
         assert codes(on_page) == codes(answer), on_page
         return answer
+
+    def on_page(self, *question: str) -> dict[str, Any]:
+        """What the page shows where a person asks the same."""
+        with urllib.request.urlopen(f"{self._page}api/why?{urlencode(query_of(*question))}") as response:
+            found: dict[str, Any] = json.load(response)
+        return found
 
 
 def query_of(subject: str, *arguments: str) -> dict[str, str]:
@@ -387,13 +392,19 @@ def test_a_reassignment_under_a_throttle(cluster: ThreadedCluster, why: Why, tmp
     named = ["--reassignment-json-file", str(path), "-b", cluster.bootstrap_servers]
     assert reassign.main(["execute", *named, "--throttle", "1000", "--no-wait"]) == 0
 
-    def is_throttled() -> bool:
-        answer = why("reassignment", "moved:0", "--sample-ms", "300")
-        return bool(answer["reasons"]) and code(answer) == "reassignment.throttled"
+    sentences: list[str] = []
 
-    cluster.wait_until(is_throttled)
-    said = why.both("reassignment", "--sample-ms", "300")["sentence"]
-    assert "under the throttle of 1.00 kB/s" in said and "are left" in said
+    def is_throttled(asked: Callable[..., dict[str, Any]]) -> bool:
+        answer = asked("reassignment", "moved:0", "--sample-ms", "300")
+        if not answer["reasons"] or code(answer) != "reassignment.throttled":
+            return False  # a chunk has come between its two looks
+        sentences.append(answer["sentence"])
+        return True
+
+    for asked in (why, why.on_page):
+        cluster.wait_until(partial(is_throttled, asked))
+        said = sentences[-1]
+        assert "under the throttle of 1.00 kB/s" in said and "are left" in said
     assert reassign.main(["cancel", "--all", "-b", cluster.bootstrap_servers]) == 0
 
 
