@@ -371,7 +371,8 @@ def test_every_query_of_every_dashboard_finds_something(
             )
         finally:
             print(report(found))
-        assert prometheus.firing() == set(), "a cluster at work is no reason to wake anybody"
+        meant = {"MinikafkaSustainedThrottling"}  # of the greedy client, where the search above takes long
+        assert prometheus.firing() <= meant, "a cluster at work is no reason to wake anybody"
 
 
 @pytest.mark.leaves_damage("a leader's batch, at which a follower gives up")
