@@ -100,7 +100,8 @@ def drained(client: str, brokers: Sequence[BrokerProcess], rounds: int, drain: A
             if number >= 0:
                 rates[side].append(rate)
                 seconds[side].append((cpu_seconds(broker.pid) - before) * 100_000 / RECORDS)
-            confluent.admin(broker.bootstrap).delete_topics([name])[name].result(DEADLINE_S)
+            admin = confluent.admin(broker.bootstrap)
+            admin.delete_topics([name])[name].result(DEADLINE_S)
     yield ratio_row(f"{client}: acknowledged a second / Kafka", rates[0], rates[1], RATE_MIN)
     yield ratio_row(f"{client}: CPU s for 100,000 / Kafka", seconds[0], seconds[1], LATENCY_MAX)
 
