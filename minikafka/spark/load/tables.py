@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
@@ -27,6 +25,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from minikafka.spark.runtime.iceberg import iceberg_errors, open_catalog
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import Location, UnusableLocation, location
 
@@ -35,8 +34,6 @@ READ_BYTES: Final = 32 * 1024 * 1024
 READ_ROWS_MAX: Final = 1 << 18
 
 _DELTA_LOG, _ICEBERG_METADATA, _HINT = "_delta_log", "metadata", "version-hint.text"
-_CATALOG: Final = re.compile(r"(?:(?P<name>[\w-]+)=)?(?P<uri>[A-Za-z][A-Za-z0-9+.-]*://.*)", re.DOTALL)
-_PASSWORD: Final = re.compile(r"//[^/@]*@")
 _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -378,12 +375,12 @@ def _iceberg(source: str, catalog: str | None) -> Table:
         )
     from pyiceberg.table import StaticTable
 
-    with _told(f"the Iceberg table {source}"):
+    with iceberg_errors(f"the Iceberg table {source} cannot be read"):
         table: Any
         if catalog is None:
             table = StaticTable.from_metadata(source)
         else:
-            table = _catalog(catalog).load_table(source)
+            table = open_catalog(catalog).load_table(source)
         scan = table.scan()
         numbers = {
             row["data_file"]["file_path"]: row["sequence_number"]
@@ -404,37 +401,6 @@ def _iceberg(source: str, catalog: str | None) -> Table:
         for task in tasks
     ]
     return Table(TableFormat.ICEBERG, source, frozenset(field.name for field in schema.fields), units)
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    """What pyiceberg, its database or its HTTP client raise, as one line. Raises JobError."""
-    from pyiceberg import exceptions
-
-    found: list[type[Exception]] = [OSError, ValueError, NotImplementedError, ImportError]
-    found += [each for each in vars(exceptions).values() if isinstance(each, type)]
-    try:
-        from sqlalchemy.exc import SQLAlchemyError
-
-        found.append(SQLAlchemyError)
-    except ImportError:  # a catalog that needs no database
-        pass
-    try:
-        yield
-    except tuple(found) as error:
-        words = " ".join(_PASSWORD.sub("//", str(error)).split("\n")[0].split())
-        raise JobError(f"{what} cannot be read: {words or type(error).__name__}") from error
-
-
-def _catalog(text: str) -> Any:
-    """A catalog that pyiceberg is configured for, or one by its URI. The tables of an SQL database belong to
-    a catalog's name, which may stand before the URI."""
-    from pyiceberg.catalog import load_catalog
-
-    named = _CATALOG.fullmatch(text)
-    if named is None:
-        return load_catalog(text)
-    return load_catalog(named["name"] or "default", uri=named["uri"])
 
 
 # ---- Delta

@@ -14,14 +14,13 @@ one of its keys (copy on write).
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from minikafka.spark.runtime.iceberg import catalog_uri, iceberg_errors, open_catalog, without_password
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import location
 from minikafka.spark.tables.columns import as_arrow, as_spark, small_field
@@ -44,8 +43,6 @@ from minikafka.spark.tables.table import (
 )
 
 NAMESPACE = "kafka"
-_NAMED = re.compile(r"(?:(?P<name>[\w-]+)=)?(?P<uri>[A-Za-z][A-Za-z0-9+.-]*://.*)", re.DOTALL)
-_PASSWORD = re.compile(r"//[^/@]*@")
 RETRIES = "commit.retry.num-retries"
 
 
@@ -58,22 +55,13 @@ class IcebergTables:
     def __init__(self, catalog: str, *, warehouse: str | None, namespace: str = NAMESPACE) -> None:
         """Raises JobError: pyiceberg is not installed, or the catalog cannot be used."""
         need("pyiceberg")
-        from pyiceberg.catalog import load_catalog
-
-        match = _NAMED.fullmatch(catalog)
-        properties: dict[str, str] = {}
-        name = catalog
-        if match is not None:
-            name = match["name"] or "default"
-            properties["uri"] = match["uri"]
-            if match["uri"].startswith("sqlite:"):
-                need("sqlalchemy")
-        if warehouse is not None:
-            properties["warehouse"] = _as_uri(warehouse)
-        self._shown = _PASSWORD.sub("//", catalog)
+        if (catalog_uri(catalog) or "").startswith("sqlite:"):
+            need("sqlalchemy")
+        properties = {} if warehouse is None else {"warehouse": _as_uri(warehouse)}
+        self._shown = without_password(catalog)
         self._namespace = namespace
-        with _told(f"the catalog {self._shown}"):
-            self._catalog: Any = load_catalog(name, **properties)
+        with iceberg_errors(f"the catalog {self._shown} cannot be used"):
+            self._catalog: Any = open_catalog(catalog, **properties)
             self._catalog.create_namespace_if_not_exists(namespace)
 
     def __repr__(self) -> str:
@@ -91,26 +79,6 @@ def _as_uri(text: str) -> str:
     return f"file://{os.path.abspath(text)}"
 
 
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    """What pyiceberg, its database or its HTTP client raise, as one line."""
-    from pyiceberg import exceptions
-
-    found: list[type[Exception]] = [OSError, ValueError, NotImplementedError, ImportError]
-    found += [each for each in vars(exceptions).values() if isinstance(each, type)]
-    try:
-        from sqlalchemy.exc import SQLAlchemyError
-
-        found.append(SQLAlchemyError)
-    except ImportError:  # a catalog that needs no database
-        pass
-    try:
-        yield
-    except tuple(found) as error:
-        words = _PASSWORD.sub("//", " ".join(str(error).split("\n")[0].split()))
-        raise JobError(f"{what} cannot be used: {words or type(error).__name__}") from error
-
-
 class IcebergTable:
     """One table."""
 
@@ -126,7 +94,7 @@ class IcebergTable:
     def load(self) -> bool:
         from pyiceberg.exceptions import NoSuchTableError
 
-        with _told(f"the table {self.name}"):
+        with iceberg_errors(f"the table {self.name} cannot be used"):
             try:
                 self._table = self._catalog.load_table(self._identifier)
             except NoSuchTableError:
@@ -139,7 +107,7 @@ class IcebergTable:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         given = {"format-version": "2", **properties}
-        with _told(f"the table {self.name}"):
+        with iceberg_errors(f"the table {self.name} cannot be used"):
             try:
                 with self._catalog.create_table_transaction(
                     self._identifier, schema=as_arrow(columns), properties=given
@@ -157,7 +125,7 @@ class IcebergTable:
     def evolve(self, evolution: Evolution) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
-        with _told(f"the table {self.name}"):
+        with iceberg_errors(f"the table {self.name} cannot be used"):
             try:
                 if evolution.renames:
                     with self._table.update_schema() as update:
@@ -234,7 +202,7 @@ class IcebergTable:
 
     def live_files(self) -> list[LiveFile]:
         spec_id = self._table.spec().spec_id
-        with _told(f"the table {self.name}"):
+        with iceberg_errors(f"the table {self.name} cannot be used"):
             tasks = list(self._table.scan().plan_files())
         if any(each.delete_files for each in tasks):
             raise JobError(
@@ -256,7 +224,7 @@ class IcebergTable:
 
     def known_files(self) -> set[str]:
         root = f"{self._table.location().rstrip('/')}/"
-        with _told(f"the table {self.name}"):
+        with iceberg_errors(f"the table {self.name} cannot be used"):
             return {path.removeprefix(root) for path in self._files_of(self._table.snapshots())[1]}
 
     def commit(self, change: Change) -> None:
@@ -268,7 +236,7 @@ class IcebergTable:
         files = [self._data_file(each) for each in change.files]
         said = {} if change.progress is None else {COMMIT: encode_progress(change.progress)}
         transaction = table.transaction()
-        with _told(f"the table {self.name}"):
+        with iceberg_errors(f"the table {self.name} cannot be used"):
             if said:
                 transaction.set_properties(said)
             update = transaction.update_snapshot(snapshot_properties=said)
@@ -278,7 +246,7 @@ class IcebergTable:
                 for old in change.removed:
                     snapshot.delete_data_file(old.handle)
         try:
-            with _told(f"the table {self.name}"):
+            with iceberg_errors(f"the table {self.name} cannot be used"):
                 try:
                     transaction.commit_transaction()
                 except (CommitFailedException, ValidationException):
@@ -338,7 +306,7 @@ class IcebergTable:
         ]
         if not gone:
             return 0
-        with _told(f"the table {self.name}"):
+        with iceberg_errors(f"the table {self.name} cannot be used"):
             metadata, data = self._files_of(gone)
             try:
                 self._table.maintenance.expire_snapshots().by_ids(

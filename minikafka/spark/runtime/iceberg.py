@@ -1,0 +1,59 @@
+"""Iceberg's catalogs, by pyiceberg: opened from what a command is given, their errors as one line.
+
+A catalog is one that pyiceberg is configured for, by its name, or a URI, before which a name may stand: the
+tables of an SQL database belong to a catalog's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from minikafka.spark.runtime.session import JobError
+
+_NAMED: Final = re.compile(r"(?:(?P<name>[\w-]+)=)?(?P<uri>[A-Za-z][A-Za-z0-9+.-]*://.*)", re.DOTALL)
+_PASSWORD: Final = re.compile(r"//[^/@]*@")
+_DEFAULT_NAME: Final = "default"
+
+
+def catalog_uri(text: str) -> str | None:
+    """Of ``[NAME=]URI``; None: it is the name of a catalog that pyiceberg is configured for."""
+    named = _NAMED.fullmatch(text)
+    return None if named is None else named["uri"]
+
+
+def open_catalog(text: str, **properties: str) -> Any:
+    """The catalog. Raises what pyiceberg raises, see ``iceberg_errors``."""
+    from pyiceberg.catalog import load_catalog
+
+    named = _NAMED.fullmatch(text)
+    if named is None:
+        return load_catalog(text, **properties)
+    return load_catalog(named["name"] or _DEFAULT_NAME, uri=named["uri"], **properties)
+
+
+def without_password(text: str) -> str:
+    """A URI, or a line with one, as it may be shown."""
+    return _PASSWORD.sub("//", text)
+
+
+@contextmanager
+def iceberg_errors(what: str) -> Iterator[None]:
+    """What pyiceberg, its database or its HTTP client raise, as one line. Raises JobError."""
+    from pyiceberg import exceptions
+
+    found: list[type[Exception]] = [OSError, ValueError, NotImplementedError, ImportError]
+    found += [each for each in vars(exceptions).values() if isinstance(each, type)]
+    try:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        found.append(SQLAlchemyError)
+    except ImportError:  # a catalog that needs no database
+        pass
+    try:
+        yield
+    except tuple(found) as error:
+        words = without_password(" ".join(str(error).split("\n")[0].split()))
+        raise JobError(f"{what}: {words or type(error).__name__}") from error
