@@ -165,10 +165,6 @@ def kafka_on_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> Ite
     )
     try:
         broker.start()
-        admin = confluent.admin(broker.bootstrap)
-        confluent.wait_until(  # librdkafka, which asks the controller, looks for it once a minute
-            lambda: admin.list_topics(timeout=WAIT_S).controller_id == 1, "there is a controller"
-        )
         yield broker
     finally:
         broker.close()

@@ -317,6 +317,15 @@ class KafkaOnZooKeeper(KafkaProcess):
                 raise
             return super().start(deadline_s=deadline_s)
 
+    def _answers(self) -> bool:
+        """It answers before the controller has told it of the cluster; librdkafka, which then hears of no
+        controller, asks again after a minute."""
+        try:
+            with RawClient(self.port, timeout_s=2.0) as client:
+                return client.controller() >= 0
+        except OSError:
+            return False
+
     def arguments(self) -> list[str]:
         config = {
             "broker.id": "1",

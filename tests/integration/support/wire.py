@@ -233,6 +233,10 @@ class RawClient:
         response = self.call(LIST_OFFSETS, 1, body)
         return struct.unpack_from(">hqq", response, 4 + 2 + len(topic.encode()) + 4 + 4)
 
+    def controller(self) -> int:
+        """The broker's node id that this one names in its Metadata; -1: it knows none yet."""
+        return parse_controller(self.call(METADATA, 1, struct.pack(">i", 0)))
+
     def create_topic_by_metadata(self, topic: str) -> None:
         """Ask for a topic's metadata, which makes the broker create it."""
         self.call(METADATA, 1, struct.pack(">i", 1) + string(topic))
@@ -243,6 +247,18 @@ def parse_api_versions(body: memoryview) -> dict[int, tuple[int, int]]:
     assert error == 0, f"ApiVersions answered error {error}"
     triples = struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])
     return {key: (lowest, highest) for key, lowest, highest in triples}
+
+
+def parse_controller(body: memoryview) -> int:
+    """Of a Metadata response of version 1."""
+    count, at = *struct.unpack_from(">i", body), 4
+    for _ in range(count):
+        (host_size,) = struct.unpack_from(">h", body, at + 4)
+        at += 4 + 2 + host_size + 4
+        (rack_size,) = struct.unpack_from(">h", body, at)
+        at += 2 + max(rack_size, 0)
+    (controller,) = struct.unpack_from(">i", body, at)
+    return int(controller)
 
 
 def parse_produce(body: memoryview) -> Produced:
