@@ -400,7 +400,9 @@ def uncommitted(facts: TableFacts) -> Sequence[Reason]:
 
 
 def behind(facts: TableFacts) -> Sequence[Reason]:
-    known = [each for each in facts.partitions if each.position is not None and not is_left_out(each, facts)]
+    if not facts.table.number:
+        return ()
+    known = [each for each in facts.partitions if not is_left_out(each, facts)]
     late = sorted((each for each in known if each.lacks > each.undecided), key=lambda each: -each.lacks)
     if not late:
         return ()
@@ -446,11 +448,16 @@ def _why_behind(facts: TableFacts, commits: Pace, total: int, age_ms: int | None
     idle_ms = 0 if facts.has_committed else min(waits, default=None)
     usual = "" if commits.gap_ms is None else f"; before, it came every {format_duration(commits.gap_ms)}"
     if age_ms is not None and age_ms <= facts.checkpoint_ms + INTERVAL_MS:
+        often = (
+            ""
+            if commits.gap_ms is None
+            else f"; the last commits came every {format_duration(commits.gap_ms)}"
+        )
         return (
             "newest",
             "an export reads up to the high watermark that brokers write down every "
             f"{format_duration(facts.checkpoint_ms)}, and one that goes on looks every "
-            f"{format_duration(INTERVAL_MS)} (--interval)",
+            f"{format_duration(INTERVAL_MS)} unless --interval says otherwise{often}",
             "",
         )
     if idle_ms is None or idle_ms > STOPPED_MS:
@@ -502,31 +509,38 @@ def held_by_transactions(facts: TableFacts) -> Sequence[Reason]:
 
 
 def is_left_out(each: TablePartition, facts: TableFacts) -> bool:
-    """Whether runs that could have read what the table lacks did not. Of two commits since then, the second
-    is of a run that began later."""
-    if each.next_age_ms is None or each.lacks <= each.undecided:
+    """Whether runs that could have read what the table lacks did not. The first commit after that was written
+    may be of a run that had begun before; of a partition that the table does not know at all it is told."""
+    if each.lacks <= each.undecided:
         return False
-    seen_ms_ago = each.next_age_ms - facts.checkpoint_ms
-    since = [commit for commit in facts.table.commits if commit.ms_ago < seen_ms_ago]
-    return len(since) > 1 and not any(each.at.partition in commit.partitions for commit in since)
+    if each.next_age_ms is None:
+        return each.position is None
+    since = commits_since(each.next_age_ms, facts)
+    enough = 1 if each.position is None else 2
+    return len(since) >= enough and not any(each.at.partition in commit.partitions for commit in since)
+
+
+def commits_since(age_ms: int, facts: TableFacts) -> Sequence[TableCommit]:
+    """Those that came when a record of that age could be read."""
+    return [each for each in facts.table.commits if each.ms_ago < age_ms - facts.checkpoint_ms]
 
 
 def left_out(facts: TableFacts) -> Sequence[Reason]:
     """The partitions that the export does not read."""
-    unread = [each for each in facts.partitions if each.position is None and each.lacks]
-    found = [*unread, *(each for each in facts.partitions if each not in unread and is_left_out(each, facts))]
+    found = [each for each in facts.partitions if is_left_out(each, facts)]
     if not found or not facts.table.number:
         return ()
     total = sum(each.lacks for each in found)
     names = ", ".join(str(each.at) for each in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    is_sure = all(is_left_out(each, facts) for each in found)
-    new = "" if is_sure else "they were added since its last commit, or "
+    is_sure = all(len(commits_since(each.next_age_ms or 0, facts)) > 1 for each in found)
+    early = "" if is_sure else "its run had begun before they were written, or "
     return [
         Reason(
             code="table.partitions-left-out",
             sentence=f"{facts.name} lacks {counted(total, 'record')} of {names}{more}, which its last "
-            f"commits leave out: {new}the broker whose log directories are exported has no replica of them",
+            f"commit{'s leave' if is_sure else ' leaves'} out: {early}the broker whose log directories are "
+            "exported has no replica of them",
             page=Page.TABLE_BEHIND,
             evidence={
                 "last commit ms ago": facts.since_ms,

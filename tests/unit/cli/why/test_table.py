@@ -114,6 +114,7 @@ def test_what_was_written_just_now_is_not_late() -> None:
     reason = only(ask(late(next_age_ms=4_000)))
     assert reason.code == "table.behind.newest"
     assert "the high watermark that brokers write down every 5.0 s" in reason.sentence
+    assert "the last commits came every 10 s" in reason.sentence
 
 
 @pytest.mark.parametrize(
@@ -165,15 +166,18 @@ def test_a_table_without_a_commit() -> None:
 
 
 def test_partitions_that_the_export_does_not_read() -> None:
-    added = late(at=TopicPartition("orders", 1), position=None, next_age_ms=1_000)
-    reason = only(ask(partition(), added))
+    never = late(at=TopicPartition("orders", 1), position=None, next_age_ms=20_000)
+    reason = only(ask(partition(), never))
     assert reason.code == "table.partitions-left-out"
-    assert (
-        "150 records of orders-1" in reason.sentence and "added since its last commit, or" in reason.sentence
-    )
+    assert "150 records of orders-1, which its last commit leaves out" in reason.sentence
+    assert "its run had begun before they were written, or the broker" in reason.sentence
     moved = late(at=TopicPartition("orders", 1), next_age_ms=60_000)
     reason = only(ask(partition(), moved))
-    assert reason.code == "table.partitions-left-out" and "added since" not in reason.sentence
+    assert reason.code == "table.partitions-left-out" and "commits leave out: the broker" in reason.sentence
+    begun = late(at=TopicPartition("orders", 1), next_age_ms=20_000)
+    assert codes(ask(partition(), begun)) == ["table.behind.running"], "one commit may be of an earlier run"
+    first = late(at=TopicPartition("orders", 1), position=None, next_age_ms=5_000)
+    assert codes(ask(partition(), first)) == ["table.behind.newest"], "its first records are just written"
     read = table(commits=commits(12_000, 22_000, 32_000, partitions=(0, 1)))
     assert codes(ask(partition(), moved, table=read)) == ["table.behind.running"]
 
