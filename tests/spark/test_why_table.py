@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import NewPartitions, NewTopic
 
 from minikafka.cli import export
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.why.command import main
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.spark.tables.table import TOPIC
 from minikafka.system_clock import SystemClock
+from minikafka.testing import ThreadedCluster
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
@@ -48,9 +51,17 @@ class Asked:
     """One topic, its table, and questions about it."""
 
     def __init__(
-        self, broker: BrokerProcess, topic: str, kind: str, root: Path, capsys: pytest.CaptureFixture[str]
+        self,
+        bootstrap: str,
+        topic: str,
+        kind: str,
+        root: Path,
+        capsys: pytest.CaptureFixture[str],
+        broker: BrokerProcess | None = None,
     ) -> None:
-        self.broker = broker
+        """``broker``: whose log directory is exported."""
+        self.bootstrap = bootstrap
+        self._broker = broker
         self.topic = topic
         self.kind = kind
         self.root = root
@@ -68,17 +79,18 @@ class Asked:
         return tables_support.open_table(lake(self.kind, self.root), self.topic)
 
     def write(self, count: int, *, partition: int = 0, **more: Any) -> None:
-        confluent.write(self.broker.bootstrap, self.topic, records(count, **more), partition=partition)
+        confluent.write(self.bootstrap, self.topic, records(count, **more), partition=partition)
 
     def export(self, *options: str, partition: int = 0) -> None:
         """All that there is."""
-        end = confluent.latest(self.broker.bootstrap, self.topic, partition=partition)
-        export_support.wait_for_checkpoint(self.broker, self.topic, end, partition=partition)
-        given = [str(self.broker.data_dir), "--topics", self.topic, *self.place, *options]
+        assert self._broker is not None
+        end = confluent.latest(self.bootstrap, self.topic, partition=partition)
+        export_support.wait_for_checkpoint(self._broker, self.topic, end, partition=partition)
+        given = [str(self._broker.data_dir), "--topics", self.topic, *self.place, *options]
         assert export.main(given) == 0, self._capsys.readouterr().err
 
     def command(self, *options: str, later_ms: int = 0, topic: str | None = None) -> int:
-        connection = ["-b", self.broker.bootstrap, "--json", "--sample-ms", "0"]
+        connection = ["-b", self.bootstrap, "--json", "--sample-ms", "0"]
         question = ["table", topic or self.topic, *self.place, *connection, *options]
         return main(question, clock=Later(later_ms))
 
@@ -121,12 +133,12 @@ def asked(
     capsys: pytest.CaptureFixture[str],
 ) -> Asked:
     (tmp_path / "lake").mkdir()
-    return Asked(broker, topic, kind, tmp_path / "lake", capsys)
+    return Asked(broker.bootstrap, topic, kind, tmp_path / "lake", capsys, broker)
 
 
 def make(asked: Asked, partitions: int = 1, **config: object) -> None:
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    confluent.make_topic(asked.broker.bootstrap, asked.topic, partitions=partitions, config=settings)
+    confluent.make_topic(asked.bootstrap, asked.topic, partitions=partitions, config=settings)
 
 
 @every_kind
@@ -214,7 +226,7 @@ def test_records_that_were_deleted_before_they_were_exported(asked: Asked) -> No
     asked.export()
     asked.write(20)
     at = confluent_kafka.TopicPartition(asked.topic, 0, 15)
-    client = confluent.admin(asked.broker.bootstrap)  # its futures need it alive
+    client = confluent.admin(asked.bootstrap)  # its futures need it alive
     client.delete_records([at])[at].result(confluent.DEADLINE_S)
     answer = asked.why()
     assert codes(answer) == ["table.lost", "table.behind.newest"]
@@ -247,6 +259,23 @@ def test_records_that_retention_bytes_will_delete(asked: Asked) -> None:
     assert "at the earliest by retention.bytes (2.00 MB)" in answer["sentence"]
 
 
+def test_of_a_broker_that_has_no_diagnostics_the_earliest_time_is_told(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def as_apache_kafka_answers(*_: object, **__: object) -> None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    make(asked, retention_bytes=4_000_000, segment_bytes=1_048_576)
+    asked.write(1)
+    asked.export()
+    asked.write(25, value=bytes(100_000))
+    assert codes(asked.why())[0] == "table.behind.newest", "a segment goes when those behind it are too large"
+    monkeypatch.setattr(AdminClient, "diagnostics", as_apache_kafka_answers)
+    answer = asked.why()
+    assert codes(answer)[0] == "table.retention.soon", "the log's size is known by DescribeLogDirs"
+    assert answer["unknown"] == []
+
+
 # What an export does not see
 
 
@@ -254,7 +283,7 @@ def test_an_open_transaction_is_named(asked: Asked) -> None:
     make(asked)
     asked.write(2)
     asked.export()
-    settings = {"bootstrap.servers": asked.broker.bootstrap, "transactional.id": asked.topic[:50]}
+    settings = {"bootstrap.servers": asked.bootstrap, "transactional.id": asked.topic[:50]}
     producer = confluent_kafka.Producer(settings)
     producer.init_transactions()
     producer.begin_transaction()
@@ -272,7 +301,7 @@ def test_a_partition_that_was_added(asked: Asked) -> None:
     asked.write(2)
     asked.export()
     wanted = [NewPartitions(asked.topic, 2)]
-    client = confluent.admin(asked.broker.bootstrap)
+    client = confluent.admin(asked.bootstrap)
     client.create_partitions(wanted)[asked.topic].result(confluent.DEADLINE_S)
     assert asked.why()["reasons"] == [], "it is empty"
     asked.write(3, partition=1, timestamp_ms=time.time_ns() // 1_000_000 - HOUR_MS)
@@ -304,7 +333,7 @@ def test_an_export_is_compared_with_those_who_write(asked: Asked) -> None:
 @contextmanager
 def written_to(asked: Asked) -> Iterator[None]:
     """Meanwhile, about a hundred records a second."""
-    producer = confluent.make_producer(asked.broker.bootstrap, linger_ms=0)
+    producer = confluent.make_producer(asked.bootstrap, linger_ms=0)
     stop = threading.Event()
 
     def write() -> None:
@@ -330,7 +359,7 @@ def test_a_topic_that_was_deleted_and_one_of_the_same_name(asked: Asked) -> None
     make(asked)
     asked.write(4)
     asked.export()
-    client = confluent.admin(asked.broker.bootstrap)
+    client = confluent.admin(asked.bootstrap)
     client.delete_topics([asked.topic])[asked.topic].result(confluent.DEADLINE_S)
     confluent.wait_until(lambda: codes(asked.why()) == ["table.topic-gone"], "the topic is gone")
     make(asked)
@@ -349,6 +378,32 @@ def test_a_table_that_is_ahead_of_the_log(asked: Asked, spark: SparkSession, tmp
     answer = asked.why()
     assert codes(answer) == ["table.ahead"]
     assert "up to 8, and its log ends at 4" in answer["sentence"]
+
+
+def test_what_is_lacking_of_a_partition_without_a_leader_is_not_known(
+    spark: SparkSession, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = LogDir(tmp_path / "logs")
+    for partition in (0, 1):
+        logs.segment(topic, [batch(0, 3)], partition=partition)
+    (tmp_path / "lake").mkdir()
+    tables_support.export(spark, logs.path, lake("delta", tmp_path / "lake"))
+    with ThreadedCluster(config={"zookeeper.session.timeout.ms": 4_000}) as cluster:
+        client = confluent.admin(cluster.bootstrap_servers)
+        wanted = NewTopic(topic, 2, replica_assignment=[[1], [3]])
+        client.create_topics([wanted])[topic].result(confluent.DEADLINE_S)
+        for partition in (0, 1):
+            confluent.write(cluster.bootstrap_servers, topic, records(3), partition=partition)
+        asked = Asked(cluster.bootstrap_servers, topic, "delta", tmp_path / "lake", capsys)
+        answer = asked.why()
+        assert answer["reasons"] == [] and "it has every record" in answer["sentence"]
+        cluster.kill(3)
+        confluent.wait_until(lambda: asked.why()["unknown"], "its leader is gone")
+        answer = asked.why()
+        (unknown,) = answer["unknown"]
+        assert unknown.startswith(f"what the table lacks of {topic}-1: its leader does not say")
+        assert f"minikafka why partition {topic}:1 -b {cluster.bootstrap_servers}" in unknown
+        assert answer["reasons"] == [] and "it has every known record" in answer["sentence"]
 
 
 # Tables that are none
