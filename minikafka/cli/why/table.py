@@ -446,7 +446,9 @@ def _why_behind(facts: TableFacts, commits: Pace, total: int, age_ms: int | None
     since_ms = facts.since_ms
     waits = [each for each in (since_ms, age_ms) if each is not None]
     idle_ms = 0 if facts.has_committed else min(waits, default=None)
-    usual = "" if commits.gap_ms is None else f"; before, it came every {format_duration(commits.gap_ms)}"
+    usual = (
+        "" if commits.gap_ms is None else f"; before, commits came every {format_duration(commits.gap_ms)}"
+    )
     if age_ms is not None and age_ms <= facts.checkpoint_ms + INTERVAL_MS:
         often = (
             ""

@@ -97,7 +97,7 @@ def test_an_export_that_has_stopped() -> None:
     assert reason.code == "table.behind.stopped"
     assert reason.sentence == (
         "the table /lake/orders lacks 50 records of topic orders, the oldest written 2 min ago: the export "
-        "has not committed for 1 h; before, it came every 10 s"
+        "has not committed for 1 h; before, commits came every 10 s"
     )
     assert "minikafka export LOG-DIR -o /lake" in reason.remedy
     (row,) = reason.evidence["partitions"]
