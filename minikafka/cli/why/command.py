@@ -39,7 +39,6 @@ from minikafka.cli.why import (
     partition,
     produce,
     reassignment,
-    table,
     topic,
     transaction,
 )
@@ -295,6 +294,8 @@ async def _transaction(cluster: Cluster, arguments: argparse.Namespace) -> Answe
 
 
 async def _table(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
+    from minikafka.cli.why import table  # it knows files of logs, which no other subject does
+
     tables = open_tables(arguments, is_read_only=True)
     export = export_command(arguments)
     return await table.why(cluster, tables, arguments.topic, sample_ms=arguments.sample_ms, export=export)
