@@ -6,6 +6,7 @@ tables of an SQL database belong to a catalog's name.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from minikafka.spark.runtime.session import JobError
 _NAMED: Final = re.compile(r"(?:(?P<name>[\w-]+)=)?(?P<uri>[A-Za-z][A-Za-z0-9+.-]*://.*)", re.DOTALL)
 _PASSWORD: Final = re.compile(r"//[^/@]*@")
 _DEFAULT_NAME: Final = "default"
+_IN_MEMORY: Final = ":memory:"
 
 
 def catalog_uri(text: str) -> str | None:
@@ -32,6 +34,23 @@ def open_catalog(text: str, **properties: str) -> Any:
     if named is None:
         return load_catalog(text, **properties)
     return load_catalog(named["name"] or _DEFAULT_NAME, uri=named["uri"], **properties)
+
+
+def check_catalog_file(text: str) -> None:
+    """For who only reads: SQLite makes a file that is missing. Raises FileNotFoundError; what pyiceberg and
+    its database raise, see ``iceberg_errors``."""
+    from pyiceberg.utils.config import Config
+
+    uri = catalog_uri(text)
+    if uri is None:
+        uri = str((Config().get_catalog_config(text) or {}).get("uri", ""))
+    if not uri.startswith("sqlite"):
+        return
+    from sqlalchemy.engine import make_url
+
+    path = make_url(uri).database
+    if path and path != _IN_MEMORY and not path.startswith("file:") and not os.path.isfile(path):
+        raise FileNotFoundError(f"there is no file {path}")
 
 
 def without_password(text: str) -> str:
