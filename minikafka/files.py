@@ -151,6 +151,11 @@ class Files(Protocol):
         fsynced."""
         ...
 
+    def overwrite(self, path: str, data: bytes) -> None:
+        """As ``replace``, but in the same file where it is not longer than ``data``, and ``data`` not longer
+        than a disk's sector: a tenth of the cost. After a power cut there may also be a part of each."""
+        ...
+
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
         ...
@@ -193,6 +198,9 @@ class Files(Protocol):
         """Take the exclusive lock file ``path``. Raises BlockingIOError when another process holds it."""
         ...
 
+
+SECTOR_BYTES = 512
+"""What disks write at once, or not at all."""
 
 _MAX_IOV = 1024
 """Linux's IOV_MAX: buffers in one pwritev."""
@@ -393,6 +401,22 @@ class OsFiles:
             os.unlink(temporary)
         else:
             os.replace(temporary, path)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        if not self._overwritten(path, data):
+            self.replace(path, data)
+
+    def _overwritten(self, path: str, data: bytes) -> bool:
+        if len(data) > SECTOR_BYTES:
+            return False
+        try:
+            fd = open_regular(path, os.O_WRONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            return os.fstat(fd).st_size <= len(data) and os.pwrite(fd, data, 0) == len(data)
+        finally:
+            os.close(fd)
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

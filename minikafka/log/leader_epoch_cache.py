@@ -13,8 +13,10 @@ Invariants
 What a power cut leaves. ``assign`` does not wait for the disk, where Kafka's fsyncs: on an event loop that
 is 2 ms for each of a thousand partitions. Until the disk thread has fsynced the file, a moment later, a start
 may find
-- the file torn, empty, or with zeros in it, because its name reached the disk before its bytes. Every line
-  ends with a newline and the second one counts the entries, so nothing that is not whole is read;
+- the file torn, empty, or with zeros in it, because its name reached the disk before its bytes, or because it
+  was written in place (``Files.overwrite``: short files, most of what starting and electing 20,000 leaders
+  waits for). Every line ends with a newline and the second one counts the entries, so nothing that is not
+  whole is read;
 - a whole file that is older than the log: it lacks the newest epochs, or still has some that a truncation had
   removed. Those that it lacks and that have records lie above the recovery point, where recovery assigns them
   again. After every unclean stop all entries are then held against the batches (``recovery``).
@@ -223,8 +225,8 @@ class LeaderEpochCache:
         self._is_behind = False
 
     def _write(self) -> None:
-        """Replace the file without waiting for the disk: survives the process, perhaps not a power cut."""
-        self._files.replace(self._path, self._encode())
+        """Write the file without waiting for the disk: survives the process, perhaps not a power cut."""
+        self._files.overwrite(self._path, self._encode())
         self._is_durable = self._is_behind = False
 
 

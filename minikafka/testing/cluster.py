@@ -333,6 +333,10 @@ class MortalFiles(OsFiles):
         if not self.is_dead:
             super().replace(path, data)
 
+    def overwrite(self, path: str, data: bytes) -> None:
+        if not self.is_dead:
+            super().overwrite(path, data)
+
     def make_directory(self, path: str) -> None:
         if not self.is_dead:
             super().make_directory(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.files import OsFiles
+from minikafka.files import SECTOR_BYTES, OsFiles
 
 FILES = OsFiles()
 CONTENT = b"another file's content"
@@ -24,6 +24,7 @@ OPENING: dict[str, Callable[[str], object]] = {
     "lock": FILES.lock,
     "checkpoint": lambda path: FILES.write_atomically(path.removesuffix(".tmp"), b"0\n0\n"),
     "replacement": lambda path: FILES.replace(path.removesuffix(".tmp"), b"0\n0\n"),
+    "overwriting": lambda path: FILES.overwrite(path, CONTENT),
 }
 
 
@@ -154,3 +155,22 @@ def test_a_hole_is_skipped_and_zeros_that_were_written_may_not_be(tmp_path: Path
     file.write([b"entry"], 9_999_000)
     assert 9_000_000 <= file.skip_hole(9_000_000) <= 9_999_000
     file.close()
+
+
+def test_a_short_file_is_overwritten_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    FILES.overwrite(str(path), b"first")
+    inode = path.stat().st_ino
+    FILES.overwrite(str(path), b"other, longer")
+    assert path.read_bytes() == b"other, longer"
+    assert path.stat().st_ino == inode
+
+
+@pytest.mark.parametrize("data", [b"shorter", b"x" * (SECTOR_BYTES + 1)], ids=["shorter", "over a sector"])
+def test_what_could_be_left_in_part_is_not_overwritten(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_bytes(b"longer than that")
+    with open(path, "rb") as before:
+        FILES.overwrite(str(path), data)
+        assert path.read_bytes() == data
+        assert before.read() == b"longer than that"

@@ -38,7 +38,7 @@ from enum import Enum
 from typing import TypeVar
 
 from minikafka.deferred import crc32c
-from minikafka.files import Volume
+from minikafka.files import SECTOR_BYTES, Volume
 from minikafka.testing.simulation.loop import ProcessKilled
 from minikafka.types import Buffer
 
@@ -428,6 +428,12 @@ class Mount:
 
     def replace(self, path: str, data: bytes) -> None:
         self.rename(self._write_temporary(path, data).path, path)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        if len(data) <= SECTOR_BYTES and self.exists(path) and self.size(path) <= len(data):
+            self.open(path).write([data], 0)
+        else:
+            self.replace(path, data)
 
     def _write_temporary(self, path: str, data: bytes) -> SimulatedFile:
         file = self.open(f"{path}.tmp", create=True)

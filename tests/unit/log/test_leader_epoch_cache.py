@@ -32,6 +32,11 @@ class CountingFiles(OsFiles):
             raise OSError(5, "Input/output error")
         super().replace(path, data)
 
+    def overwrite(self, path: str, data: bytes) -> None:
+        if self.fail:
+            raise OSError(5, "Input/output error")
+        super().overwrite(path, data)
+
 
 @pytest.fixture
 def files() -> CountingFiles:

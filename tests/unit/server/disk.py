@@ -44,6 +44,10 @@ class Disk(OsFiles):
         self.check("write", path)
         super().replace(path, data)
 
+    def overwrite(self, path: str, data: bytes) -> None:
+        self.check("write", path)
+        super().overwrite(path, data)
+
     def make_directory(self, path: str) -> None:
         self.check("make_directory", path)
         super().make_directory(path)

@@ -400,8 +400,8 @@ async def _power_off_in_new_epoch(run: ClusterRun, fault: Fault) -> None:
     Its new leader epoch checkpoint is then not on the disk yet; all other faults leave it seconds to get
     there. The old leader, the fault's victim, is killed, which loses nothing: what was acked is on other
     machines than the one that loses power. Where a partition has but two replicas that is no more true, and
-    only one machine is lost: of the two in its ISR one would be down and the other have forgotten. A partition
-    that was moved meanwhile to the two keeps the power on.
+    only one machine is lost: of the two in its ISR one would be down and the other have forgotten. A
+    partition that was moved meanwhile to the two keeps the power on.
     """
     brokers = run.simulation.brokers
     isrs = [each.isr for broker in brokers.values() for each in hosted_partitions(broker) if each.is_leader]
