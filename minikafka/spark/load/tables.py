@@ -26,6 +26,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from minikafka.spark.runtime.iceberg import iceberg_errors, open_catalog
+from minikafka.spark.runtime.s3 import delta_options, iceberg_properties, open_uri
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import Location, UnusableLocation, location
 
@@ -222,7 +223,7 @@ def file_system(place: Location) -> tuple[pyarrow.fs.FileSystem, str]:
     if not place.is_uri:
         return pyarrow.fs.LocalFileSystem(), place.text
     try:
-        files, path = pyarrow.fs.FileSystem.from_uri(place.text)
+        files, path = open_uri(place.text)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise UnusableLocation(f"{place.shown()}: no store can be opened for it: {error}") from error
     return files, path
@@ -378,7 +379,7 @@ def _iceberg(source: str, catalog: str | None) -> Table:
     with iceberg_errors(f"the Iceberg table {source} cannot be read"):
         table: Any
         if catalog is None:
-            table = StaticTable.from_metadata(source)
+            table = StaticTable.from_metadata(source, iceberg_properties())
         else:
             table = open_catalog(catalog).load_table(source)
         scan = table.scan()
@@ -419,7 +420,7 @@ def _delta(place: Location) -> Table:
     from deltalake.exceptions import DeltaError
 
     try:
-        table = DeltaTable(place.text)
+        table = DeltaTable(place.text, storage_options=delta_options(place.text))
         _check_protocol(table.protocol(), place)
         names = frozenset(field.name for field in table.schema().fields)
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()

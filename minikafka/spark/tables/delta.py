@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
+from minikafka.spark.runtime.s3 import delta_options, endpoint
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.source.storage import location
 from minikafka.spark.tables.columns import as_arrow, as_spark
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.partitioning import (
@@ -46,6 +46,7 @@ from minikafka.spark.tables.table import (
     decode_progress,
     encode_progress,
     need,
+    place_of,
     table_name,
 )
 
@@ -64,10 +65,10 @@ class DeltaTables:
     renames = False
 
     def __init__(self, output: str) -> None:
-        """Raises JobError: deltalake is not installed."""
+        """Raises JobError: deltalake is not installed, or the place cannot be used."""
         need("deltalake")
         need("mmh3")
-        self._root = output if location(output).is_uri else os.path.abspath(output)
+        self._root = place_of(output)
 
     def __repr__(self) -> str:
         return f"DeltaTables({self._root!r})"
@@ -106,7 +107,8 @@ class DeltaTable:
 
         with _told(f"the table {self.name}"):
             try:
-                self._table = deltalake.DeltaTable(self._root)
+                options = delta_options(self._root)
+                self._table = deltalake.DeltaTable(self._root, storage_options=options)
             except TableNotFoundError:
                 return False
         text = self.properties.get(PARTITIONS)
@@ -133,6 +135,7 @@ class DeltaTable:
                 mode="error",
                 partition_by=[each.name for each in partitions],
                 configuration=given,
+                storage_options=delta_options(self._root),
                 raise_if_key_not_exists=False,
             )
         self.load()
@@ -173,7 +176,7 @@ class DeltaTable:
 
     @property
     def store(self) -> Store:
-        return Store(self._root)
+        return Store(self._root, endpoint=endpoint())
 
     def progress(self) -> Progress | None:
         """From the newest commitInfo of an export. Where the log no longer has any, offsets are those of the
