@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from minikafka.cli.main import main
@@ -18,6 +20,7 @@ from minikafka.spark.runtime import s3
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import location
 from minikafka.spark.tables import job
+from minikafka.spark.tables.columns import as_spark
 from minikafka.spark.tables.delta import DeltaTables
 from minikafka.spark.tables.files import ORPHAN_AGE_MS, RUNNING
 from minikafka.spark.tables.table import Change, Conflict, Tables, place_of
@@ -53,11 +56,15 @@ def place(store: ObjectStore, topic: str, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def lake(kind: str, store: ObjectStore, place: str, tmp_path: Path) -> Tables:
+    return tables_at(kind, store.table_uri(place), tmp_path)
+
+
+def tables_at(kind: str, uri: str, tmp_path: Path) -> Tables:
     if kind == "delta":
-        return DeltaTables(store.table_uri(place))
+        return DeltaTables(uri)
     from minikafka.spark.tables.iceberg import IcebergTables
 
-    return IcebergTables(f"sqlite:///{tmp_path}/catalog.db", warehouse=store.table_uri(place))
+    return IcebergTables(f"sqlite:///{tmp_path}/catalog.db", warehouse=uri)
 
 
 def data_files(store: ObjectStore, place: str) -> set[str]:
@@ -254,6 +261,24 @@ def test_of_two_commits_of_one_version_the_store_itself_takes_the_first(
     finally:
         between.close()
     assert between.conditions == ["*"]
+
+
+def test_what_the_store_refuses_is_one_line_in_its_own_words(
+    place: str, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = as_spark(pa.schema([("offset", pa.int64())]))
+    for kind in KINDS:
+        table = tables_at(kind, "s3://pond", tmp_path).table("t")
+        with pytest.raises(
+            JobError, match=r"cannot be used: .*The specified bucket does not exist"
+        ) as caught:
+            table.load()
+            table.create(columns, (), {})
+        assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+    with pytest.raises(JobError, match=r"cannot be used: .*Connection refused"):
+        DeltaTables(store.table_uri(place)).table("t").load()
 
 
 def test_settings_of_the_store_are_checked_and_no_part_of_a_name(

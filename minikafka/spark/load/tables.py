@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from minikafka.spark.runtime.delta import delta_errors
 from minikafka.spark.runtime.iceberg import iceberg_errors, open_catalog
 from minikafka.spark.runtime.s3 import delta_options, iceberg_properties, open_uri
 from minikafka.spark.runtime.session import JobError
@@ -417,9 +418,8 @@ def _delta(place: Location) -> Table:
             f"{place.shown()} is a Delta table, which needs deltalake: pip install 'minikafka[tables]'"
         )
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
 
-    try:
+    with delta_errors(f"the Delta table {place.shown()} cannot be read"):
         table = DeltaTable(place.text, storage_options=delta_options(place.text))
         _check_protocol(table.protocol(), place)
         names = frozenset(field.name for field in table.schema().fields)
@@ -429,9 +429,6 @@ def _delta(place: Location) -> Table:
             for row in pa.table(table.deletion_vectors()).to_pylist()
         }
         partitioned = table.metadata().partition_columns
-    except (DeltaError, OSError, ValueError) as error:
-        words = " ".join(str(error).split())
-        raise JobError(f"the Delta table {place.shown()} cannot be read: {words}") from error
     files, root = file_system(place)
     units: list[ParquetUnit] = []
     for action in sorted(actions, key=lambda each: (each["modification_time"], each["path"])):

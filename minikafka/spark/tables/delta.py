@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -23,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
+from minikafka.spark.runtime.delta import delta_errors
 from minikafka.spark.runtime.s3 import delta_options, endpoint
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.columns import as_arrow, as_spark
@@ -78,17 +78,6 @@ class DeltaTables:
         return DeltaTable(f"{self._root.rstrip('/')}/{table_name(topic, errors=errors)}")
 
 
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    from deltalake.exceptions import DeltaError
-
-    try:
-        yield
-    except (DeltaError, OSError, ValueError) as error:
-        words = " ".join(str(error).split("\n")[0].split())
-        raise JobError(f"{what} cannot be used: {words or type(error).__name__}") from error
-
-
 class DeltaTable:
     """One table."""
 
@@ -105,7 +94,7 @@ class DeltaTable:
         import deltalake
         from deltalake.exceptions import TableNotFoundError
 
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             try:
                 options = delta_options(self._root)
                 self._table = deltalake.DeltaTable(self._root, storage_options=options)
@@ -126,7 +115,7 @@ class DeltaTable:
         given = dict(properties)
         if partitions:
             given[PARTITIONS] = ", ".join(map(str, partitions))
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             if "://" not in self._root:
                 os.makedirs(self._root, exist_ok=True)
             deltalake.DeltaTable.create(
@@ -145,7 +134,7 @@ class DeltaTable:
         from deltalake.exceptions import CommitFailedError
 
         columns = as_arrow(evolution.columns)
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             try:
                 self._table.alter.add_columns(
                     deltalake.Schema.from_arrow(columns).fields,
@@ -182,7 +171,7 @@ class DeltaTable:
         """From the newest commitInfo of an export. Where the log no longer has any, offsets are those of the
         transaction identifiers."""
         for count in HISTORY:
-            with _told(f"the table {self.name}"):
+            with delta_errors(f"the table {self.name} cannot be used"):
                 history = self._table.history(count)
             for entry in history:
                 if COMMIT in entry:
@@ -215,7 +204,7 @@ class DeltaTable:
         return found
 
     def live_files(self) -> list[LiveFile]:
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             actions = pa.table(self._table.get_add_actions(flatten=True))
         names = [each.name for each in self._partitions]
         found = []
@@ -295,7 +284,7 @@ class DeltaTable:
             versions["commits"] = change.progress.number
             versions["partitions"] = max(change.progress.offsets, default=-1) + 1
         try:
-            with _told(f"the table {self.name}"):
+            with delta_errors(f"the table {self.name} cannot be used"):
                 self._write(actions, schema, said, versions)
         except JobError as error:
             raise CommitUnknown(
@@ -361,7 +350,7 @@ class DeltaTable:
     def expire(self, before_ms: int) -> int:
         """Delta's vacuum: files that were removed from the table before, and the log's own retention."""
         hours = max(0, (time.time_ns() // 1_000_000 - before_ms) // HOUR_MS)
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             removed = self._table.vacuum(
                 retention_hours=hours, dry_run=False, enforce_retention_duration=False
             )
