@@ -53,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
         "--output",
         "-o",
         metavar="DIR",
-        help="a directory, or a URI (s3a://); of Iceberg the warehouse, where the catalog has none",
+        help="a directory, or a URI (Parquet s3a://, tables s3://); of Iceberg the warehouse, where the "
+        "catalog has none",
     )
     options.add_argument("--format", choices=FORMATS, default=PARQUET, help="of the output (parquet)")
     which = options.add_mutually_exclusive_group()

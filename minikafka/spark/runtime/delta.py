@@ -1,4 +1,4 @@
-"""What delta-rs says of an error, as one line: it draws the causes below each other, and a store's answer as XML."""
+"""What delta-rs says of an error, as one line: it draws causes below each other, and answers of S3 as XML."""
 
 from __future__ import annotations
 
