@@ -353,12 +353,19 @@ class MixedCluster:
         return found
 
     def log(self, node_id: int, topic: str, partition: int) -> bytes:
-        """All bytes of a replica."""
-        for directory in self.log_dirs(node_id):
-            files = sorted((directory / f"{topic}-{partition}").glob("*.log"))
-            if files:
-                return b"".join(path.read_bytes() for path in files)
-        return b""
+        """All bytes of a replica; read again when a file goes away meanwhile (compaction, a deletion)."""
+        until_s = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                for directory in self.log_dirs(node_id):
+                    files = sorted((directory / f"{topic}-{partition}").glob("*.log"))
+                    if files:
+                        return b"".join(path.read_bytes() for path in files)
+            except FileNotFoundError:
+                if time.monotonic() > until_s:
+                    raise
+            else:
+                return b""
 
     def newest_values(self, node_id: int, topic: str, partition: int) -> dict[bytes | None, bytes | None]:
         """What a replica has of each key."""
