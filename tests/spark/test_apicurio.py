@@ -15,6 +15,7 @@ from minikafka.cli import export
 from minikafka.cli.main import main
 from minikafka.spark.export.decoding import Format
 from minikafka.spark.export.registry import fetched
+from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess, java_is_there
 from tests.spark.logs import LogDir
 from tests.spark.servers import SchemaRegistry
@@ -85,7 +86,7 @@ def test_records_of_several_schemas_of_a_real_registry(
     ]
     command += ["--value-format", "avro", "--value-schema", f"{url}/orders-value", "--confluent"]
     command += ["--value-format", "refunds=protobuf", "--value-schema", f"refunds={url}/refunds-value"]
-    assert main(command) == 0
+    assert main(command) == 0, capsys.readouterr().err
     tables = lake("delta", tmp_path / "lake")
     assert [row["value"] for row in rows(tables, "orders")] == [
         {"id": 1, "price": None},
@@ -136,7 +137,10 @@ def test_a_registry_that_goes_away_ends_the_run_and_what_it_knew_is_in_our_broke
 
     again = SchemaRegistry(tmp_path / "again", broker.bootstrap)
     try:
-        assert main(command(again)) == 0
+        # It answers before it has read the topic.
+        subjects = f"{again.API}/subjects"
+        confluent.wait_until(lambda: "away-value" in again.ask(subjects), "it knows what the first one knew")
+        assert main(command(again)) == 0, capsys.readouterr().err
     finally:
         again.close()
     assert [row["value"] for row in rows(lake("delta", output), "away")] == [{"id": 1}]
