@@ -20,6 +20,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from minikafka.cli.shared.commands import ended_by_signals, parse_bytes
+from minikafka.cli.shared.tables import (
+    DELTA,
+    ICEBERG,
+    add_catalog_options,
+    add_output_option,
+    misplaced,
+    open_tables,
+)
 from minikafka.metrics.series import DAMAGED_BATCHES, LAST_SUCCESS, LOST_RECORDS
 from minikafka.spark.export.decoding import Format, Kind, TopicFormat, format_of, parse_formats
 from minikafka.spark.export.registry import fetched
@@ -30,7 +38,8 @@ if TYPE_CHECKING:
     from minikafka.spark.tables.table import Tables
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
-PARQUET, ICEBERG, DELTA = FORMATS = ("parquet", "iceberg", "delta")
+PARQUET = "parquet"
+FORMATS = (PARQUET, ICEBERG, DELTA)
 TARGET_FILE_SIZE = "128MiB"
 """As Spark's ``maxPartitionBytes``: what a task of a query reads. Iceberg's default of 512 MiB is for tables
 that are written once a day."""
@@ -49,13 +58,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     options.add_argument("paths", nargs="+", metavar="DIR", help="log directories of one broker: paths, URIs")
-    options.add_argument(
-        "--output",
-        "-o",
-        metavar="DIR",
-        help="a directory, or a URI (Parquet s3a://, tables s3://); of Iceberg the warehouse, where the "
-        "catalog has none",
-    )
+    add_output_option(options)
     options.add_argument("--format", choices=FORMATS, default=PARQUET, help="of the output (parquet)")
     which = options.add_mutually_exclusive_group()
     which.add_argument("--topics", metavar="A,B", help="only these (all but Kafka's own)")
@@ -129,13 +132,7 @@ def _add_format_options(options: argparse.ArgumentParser) -> None:
 
 def _add_table_options(options: argparse.ArgumentParser) -> None:
     group = options.add_argument_group("Tables")
-    group.add_argument(
-        "--catalog",
-        metavar="[NAME=]URI",
-        help="Iceberg: the catalog, by its name in pyiceberg's configuration or as a URI: http://… (REST), "
-        "thrift://… (Hive), sqlite:///…, postgresql://…",
-    )
-    group.add_argument("--namespace", metavar="NAME", help="Iceberg: of the tables (kafka)")
+    add_catalog_options(group)
     group.add_argument(
         "--partition-by",
         metavar="TRANSFORMS",
@@ -196,12 +193,9 @@ def _check_options(options: argparse.ArgumentParser, given: argparse.Namespace) 
             options.error("--by is for Parquet; tables take --partition-by 'day(timestamp)'")
         if given.on_error == "column":
             options.error("--on-error column is for Parquet; of a table such records are in TABLE_errors")
-    if given.format == ICEBERG and not given.catalog:
-        options.error("--format iceberg needs --catalog, such as sqlite:////lake/catalog.db")
-    if given.format == DELTA and (given.catalog or given.namespace):
-        options.error("a Delta table is a directory: --output says where, and there is no catalog")
-    if given.format != ICEBERG and not given.output:
-        options.error("the following arguments are required: --output/-o")
+    wrong = misplaced(given)
+    if wrong is not None:
+        options.error(wrong)
     given.by = given.by or "date"
     given.on_error = given.on_error or ("fail" if given.format == PARQUET else "table")
 
@@ -249,7 +243,7 @@ def _run(
         confluent=arguments.confluent,
         compression=arguments.compression,
     )
-    tables = None if arguments.format == PARQUET else _tables(arguments)
+    tables = None if arguments.format == PARQUET else open_tables(arguments)
     while True:
         began_s = time.monotonic()
         if tables is None:
@@ -289,17 +283,6 @@ def _export_files(job: Job, wanted: ExportOptions) -> None:
         print("nothing new" + _hint(wanted.latest), flush=True)
     else:
         print(f"{commit.records:,} records in {len(commit.files)} files, commit {commit.number}", flush=True)
-
-
-def _tables(arguments: argparse.Namespace) -> Tables:
-    if arguments.format == DELTA:
-        from minikafka.spark.tables.delta import DeltaTables
-
-        return DeltaTables(arguments.output)
-    from minikafka.spark.tables.iceberg import NAMESPACE, IcebergTables
-
-    namespace = arguments.namespace or NAMESPACE
-    return IcebergTables(arguments.catalog, warehouse=arguments.output, namespace=namespace)
 
 
 def _export_tables(job: Job, arguments: argparse.Namespace, wanted: ExportOptions, tables: Tables) -> None:

@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -516,6 +517,18 @@ def test_partitions_of_a_broker_that_has_died(cluster: ThreadedCluster, why: Why
     cluster.wait_until(lambda: len(cluster.isr_of("three", 0)) == 3)
     answer = why.both("partition", "three:0", "not-preferred")
     assert code(answer) == "not-preferred.not-automatic"
+
+
+# What the page is not asked
+
+
+def test_no_table_is_opened_for_a_reader_of_the_page(page: str) -> None:
+    query = {"subject": "table", "topic": "t", "format": "delta", "output": "/etc"}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{page}api/why?{urlencode(query)}")
+    with refused.value as answer:
+        assert answer.code == 400
+        assert "only the command answers it, minikafka why table" in answer.read().decode()
 
 
 # A client, on a broker that knows users

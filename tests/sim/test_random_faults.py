@@ -40,6 +40,16 @@ def test_whatever_fails_no_acked_record_is_lost(pool: Executor, scenario: str, f
     assert [failure_line(outcome) for outcome in outcomes if outcome.failure] == []
 
 
+FAILED_ONCE = [("transactions", 400116), ("reassignments", 400156), ("shares", 400206)]
+"""By faults of the simulation itself; they go the same way as long as the code does the same."""
+
+
+@pytest.mark.parametrize(("scenario", "seed"), FAILED_ONCE)
+def test_a_seed_that_failed_once(pool: Executor, scenario: str, seed: int) -> None:
+    outcome = pool.submit(run_seed_in_worker, scenario, seed).result()
+    assert not outcome.failure, failure_line(outcome)
+
+
 @pytest.mark.parametrize(
     ("scenario", "seed"), [("faults", 3), ("transactions", 14), ("shares", 3), ("swarm", 3)]
 )

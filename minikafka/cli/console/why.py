@@ -10,7 +10,7 @@ from minikafka.cli.console.exchange import Query, Refusal
 from minikafka.cli.console.snapshot import Connection
 from minikafka.cli.why import partition as partitions
 from minikafka.cli.why.cluster import Cluster
-from minikafka.cli.why.command import SAMPLE_MS, SUBJECTS
+from minikafka.cli.why.command import SAMPLE_MS, SUBJECTS, TABLE
 from minikafka.clock import Clock
 from minikafka.config.definition import INT_MAX, LONG_MAX
 from minikafka.types import TopicPartition
@@ -19,6 +19,13 @@ TIMEOUT_S: Final = 15.0
 SAMPLE_MS_MAX: Final = 5_000
 AT_ONCE_MAX: Final = 4
 """Questions; more wait. Each has connections of its own."""
+ELSEWHERE: Final = {
+    TABLE: "only the command answers it, minikafka why table: a reader of this page would have this server "
+    "open any catalog and directory that they name"
+}
+"""Subjects of the command that the page does not have, and why. A catalog or an output is a URL or a path:
+what opens it for a reader would read files, and ask addresses, that only the server may."""
+ASKED: Final = [subject for subject in SUBJECTS if subject not in ELSEWHERE]
 
 
 class WhyView:
@@ -57,8 +64,10 @@ class WhyView:
 def arguments_of(query: Query) -> argparse.Namespace:
     """What ``minikafka why``'s own parser would have made of it. Raises Refusal."""
     subject = query.needed("subject")
-    if subject not in SUBJECTS:
-        raise Refusal(400, f"subject: must be one of {', '.join(SUBJECTS)}")
+    if subject in ELSEWHERE:
+        raise Refusal(400, f"subject {subject}: {ELSEWHERE[subject]}")
+    if subject not in ASKED:
+        raise Refusal(400, f"subject: must be one of {', '.join(ASKED)}")
     found = argparse.Namespace(
         subject=subject, sample_ms=query.number("sample_ms", SAMPLE_MS, most=SAMPLE_MS_MAX)
     )

@@ -48,6 +48,9 @@ class Page(StrEnum):
     AUTHORIZATION = f"{_EXPLANATION}/security.md#how-a-decision-is-made"
     BROKER_DIES = f"{_EXPLANATION}/controller.md#what-happens-when-a-broker-dies"
     SLOW_BROKER = f"{_HOW_TO}/why.md#when-a-broker-is-slow"
+    TABLE_BEHIND = f"{_HOW_TO}/tables.md#why-a-table-lacks-records"
+    TABLE_EXACTLY_ONCE = f"{_HOW_TO}/tables.md#exactly-once"
+    TABLE_SCHEMAS = f"{_HOW_TO}/tables.md#schemas"
     LAST_STABLE_OFFSET = f"{_EXPLANATION}/transactions.md#the-last-stable-offset"
 
 

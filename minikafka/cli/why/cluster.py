@@ -169,14 +169,24 @@ class Cluster:
 
     async def _leader(self, at: TopicPartition) -> tuple[int, UUID | None]:
         """The leader and the topic's id."""
+        topic = await self._topic(at.topic)
+        leaders = {each.partition_index: each.leader_id for each in topic.partitions}
+        return int(leaders.get(at.partition, NO_LEADER)), getattr(topic, "topic_id", None)
+
+    async def topic_id(self, topic: str) -> UUID | None:
+        """None: there is no such topic, or the brokers know no ids (KIP-516)."""
+        found: UUID | None = getattr(await self._topic(topic), "topic_id", None)
+        return found if found is not None and found.int else None
+
+    async def _topic(self, name: str) -> Any:
+        """As Metadata has it."""
         body = {
-            "topics": [{"name": at.topic, "topic_id": None}],
+            "topics": [{"name": name, "topic_id": None}],
             "allow_auto_topic_creation": False,
             "include_topic_authorized_operations": False,
         }
         (topic,) = (await self.admin.ask_any(ApiKey.METADATA, body)).topics
-        leaders = {each.partition_index: each.leader_id for each in topic.partitions}
-        return int(leaders.get(at.partition, NO_LEADER)), getattr(topic, "topic_id", None)
+        return topic
 
     async def log_end_offset(self, at: TopicPartition, leader: int) -> int:
         """Of the leader's log, what is not committed included: what a debugging tool sees.

@@ -3,13 +3,15 @@
 Minikafka's own. Each subject has a module: it gathers facts, and pure functions make reasons of them. Works
 with any Kafka, as far as Kafka's own APIs tell; what only minikafka's brokers could tell is named then.
 
-Exit status: 0 when there is an answer, 1 when a broker refused or cannot be reached, 2 for bad usage.
+Exit status: 0 when there is an answer, 1 when a broker refused or cannot be reached or a table cannot be
+read, 2 for bad usage.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -21,6 +23,13 @@ from minikafka.cli.shared.commands import (
     as_json,
     run,
     take_connection,
+)
+from minikafka.cli.shared.tables import (
+    FORMATS,
+    add_catalog_options,
+    add_output_option,
+    misplaced,
+    open_tables,
 )
 from minikafka.cli.why import (
     broker,
@@ -43,6 +52,7 @@ PROG = "minikafka why"
 SAMPLE_MS = 2_000
 """How long rates are measured unless it is said: consumers commit every 5 s by default, so a longer look sees
 more, and waiting is tedious."""
+TABLE = "table"
 PATIENCE_MS = 5_000
 """For each answer: what is asked about is often what does not answer."""
 
@@ -56,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
         description="Say why something is as it is: one sentence, the evidence, and where the mechanism is "
         "explained.",
         epilog="For example: minikafka why partition orders:0; minikafka why fetch orders:0 "
-        "--read-committed; minikafka why group billing.",
+        "--read-committed; minikafka why group billing; minikafka why table orders --format delta -o /lake.",
         allow_abbrev=False,
     )
     subjects = options.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
@@ -64,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     _add_fetch(subjects)
     _add_produce(subjects)
     _add_group(subjects)
+    _add_table(subjects)
     _add_others(subjects)
     for each in subjects.choices.values():
         each.add_argument("--json", action="store_true", help="print JSON")
@@ -127,6 +138,22 @@ def _add_produce(subjects: Any) -> None:
         "topic", metavar="TOPIC[:PARTITION]", type=parse_topic_or_partition, help="like orders, or orders:0"
     )
     options.add_argument("--client-id", metavar="ID", help="only what this client was refused")
+
+
+def _add_table(subjects: Any) -> None:
+    options = subjects.add_parser(
+        "table",
+        help="an Iceberg or Delta table lacks records of its topic, or will never have them",
+        description="Why the table of minikafka export is behind its topic: what it lacks, since when, what "
+        "retention deletes before it is exported, and what else is wrong with it. Reads the table, and "
+        "changes nothing. --format, --catalog, --namespace and --output are those of the export.",
+        allow_abbrev=False,
+    )
+    options.add_argument("topic", metavar="TOPIC")
+    options.add_argument("--format", choices=FORMATS, required=True, help="of the table")
+    add_output_option(options)
+    add_catalog_options(options)
+    _add_sample(options)
 
 
 def _add_others(subjects: Any) -> None:
@@ -197,6 +224,9 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
             arguments.at = parse_partition(arguments.at)
         if not 0 <= getattr(arguments, "sample_ms", 0) <= 600_000:
             raise ValueError(f"--sample-ms {arguments.sample_ms}: must be from 0 to 600000")
+        wrong = misplaced(arguments) if arguments.subject == TABLE else None
+        if wrong is not None:
+            raise ValueError(wrong)
     except ValueError as error:
         options.error(str(error))
     return run(PROG, _run(arguments, clock or SystemClock()))
@@ -263,6 +293,30 @@ async def _transaction(cluster: Cluster, arguments: argparse.Namespace) -> Answe
     return await transaction.why(cluster, arguments.transactional_id)
 
 
+async def _table(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
+    from minikafka.cli.why import table  # it knows files of logs, which no other subject does
+
+    tables = open_tables(arguments, is_read_only=True)
+    export = export_command(arguments)
+    return await table.why(cluster, tables, arguments.topic, sample_ms=arguments.sample_ms, export=export)
+
+
+def export_command(arguments: argparse.Namespace) -> str:
+    """What continues the table that the arguments name; a password in the catalog's URI is left out."""
+    from minikafka.spark.runtime.iceberg import without_password
+
+    catalog = None if arguments.catalog is None else without_password(arguments.catalog)
+    given = (
+        ("--topics", arguments.topic),
+        ("--format", arguments.format),
+        ("--catalog", catalog),
+        ("--namespace", arguments.namespace),
+        ("-o", arguments.output),
+    )
+    words = [word for option, value in given if value is not None for word in (option, value)]
+    return f"minikafka export LOG-DIR {shlex.join(words)}"
+
+
 async def _client(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
     who = client.Who(client_id=arguments.client_id, user=arguments.user, host=arguments.host)
     return await client.why(cluster, who)
@@ -282,6 +336,7 @@ SUBJECTS: dict[str, Callable[[Cluster, argparse.Namespace], Awaitable[Answer]]] 
     "client": _client,
     "broker": _broker,
     "group": _group,
+    TABLE: _table,
 }
 
 

@@ -218,19 +218,41 @@ def produce_response(
 
 
 def plain_produce_answer(
-    topic: str, topic_id: UUID | None, index: int, *, by_id: bool
-) -> Callable[[int, int, int, int], bytes]:
-    """Packs answers for one partition without error and throttling: (correlation id, base offset, log append
-    time in ms, log start offset) → frame."""
-    name = _topic(ProducePartitionResponse(topic, topic_id, index), by_id, flexible=True)
+    topic: str, topic_id: UUID | None, *, version: int
+) -> Callable[[int, int, int, int, int], bytes]:
+    """Packs answers for one partition of a topic without error and throttling: (correlation id, partition,
+    base offset, log append time in ms, log start offset) → frame."""
+    is_flexible = version >= _PRODUCE_FLEXIBLE_SINCE
+    name = _topic(
+        ProducePartitionResponse(topic, topic_id, 0), version >= _PRODUCE_TOPIC_IDS_SINCE, is_flexible
+    )
+    if not is_flexible:
+        return _legacy_produce_answer(name, version)
     size = len(name) + 46
     whole = Struct(f"{_ONE_HEAD.format}{len(name)}s{_ONE_BODY.format[1:]}").pack
 
-    def pack(correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+    def pack(
+        correlation_id: int, index: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
+    ) -> bytes:
         return whole(
             size, correlation_id, 0, 2, name,
             2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0,
         )  # fmt: skip
+
+    return pack
+
+
+def _legacy_produce_answer(name: bytes, version: int) -> Callable[[int, int, int, int, int], bytes]:
+    """``name``: the topic's, as these versions write it."""
+    whole = Struct(f">iii{len(name)}siihqq{'q' * (version >= 5)}{'ih' * (version >= 8)}i")
+    size = whole.size - _I32.size
+    no_errors = (0, -1) if version >= 8 else ()  # of records, and no message
+
+    def pack(
+        correlation_id: int, index: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
+    ) -> bytes:
+        offsets = (base_offset, log_append_time_ms, log_start_offset)[: 3 if version >= 5 else 2]
+        return whole.pack(size, correlation_id, 1, name, 1, index, 0, *offsets, *no_errors, 0)
 
     return pack
 

@@ -1,4 +1,4 @@
-"""A producer's next batch for the same partition, served without reading again what did not change.
+"""A producer's next batch for the same topic, served without reading again what did not change.
 
 The fast path of ``apis/produce`` for what nearly every request is (``wire.request_patterns``): the same
 answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the slow path, which
@@ -23,7 +23,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
 from minikafka.protocol.wire.produce_request import ProduceRequest
-from minikafka.protocol.wire.request_patterns import ProducePattern
+from minikafka.protocol.wire.request_patterns import ProducePattern, produce_pattern
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import denied
 from minikafka.server.apis.shared.current_leader import answer_produce
@@ -52,7 +52,7 @@ class RepeatedProduce:
         "_pattern",
         "_services",
         "_tally",
-        "_topic_partition",
+        "_topic",
         "_tracer",
         "_tried_epoch",
         "epoch",
@@ -67,12 +67,12 @@ class RepeatedProduce:
         self._counter = RequestCounter()
         self._now_ns = services.clock.monotonic_ns
         self._tracer = services.replica_manager.tracer
+        self._topic = ""
         self._partition: Partition | None = None
-        """Led here; ``_tally`` is its topic's."""
+        """Of the topic, the one that was written to last; led here. ``_tally`` is the topic's."""
         self._tally = ProduceTally()
         self._pattern: ProducePattern | None = None
         self._client: QuotaClient | None = None
-        self._topic_partition = TopicPartition("", 0)
         self._misses = 0
         self._tried_epoch = NEVER
         """In which ``_misses`` were counted."""
@@ -87,9 +87,15 @@ class RepeatedProduce:
         if client.is_limited:  # it was forgotten: a quota would have dropped all this
             return None
         view = frame if isinstance(frame, memoryview) else memoryview(frame)
-        records = pattern.records_in(view)
-        if records is None:
+        cut = pattern.cut(view)
+        if cut is None:
             return None
+        index, records = cut
+        if index != partition.topic_partition.partition:
+            partition = self._led_here(pattern, self._topic, index)
+            if partition is None:
+                return None
+            self._partition = partition
         log = partition.log
         tracer = self._tracer
         if tracer.is_on and tracer.may_choose(partition.topic_partition, log.log_end_offset):
@@ -113,13 +119,15 @@ class RepeatedProduce:
         client.produced_bytes += len(view)
         answer = pattern.answer(
             view,
+            index=index,
             base_offset=first_offset,
             log_append_time_ms=info.log_append_time,
             log_start_offset=info.log_start_offset,
         )
         result: Result = (answer,)
         if pattern.acks == -1 and log.high_watermark <= info.last_offset:
-            result = self._park(pattern, answer, Offset(info.last_offset + 1))
+            append = UncommittedAppend(partition.topic_partition, Offset(info.last_offset + 1))
+            result = self._park(pattern, answer, append)
         return result if timing is None else self._timed(timing, result)
 
     def _timing(self, size_bytes: int) -> RequestTiming:
@@ -131,10 +139,9 @@ class RepeatedProduce:
         self._tally.note_timed()
         return timed(timing, result)
 
-    def _park(self, pattern: ProducePattern, answer: bytes, required_offset: Offset) -> PendingResponse:
+    def _park(self, pattern: ProducePattern, answer: bytes, append: UncommittedAppend) -> PendingResponse:
         """``answer`` leaves when the replicas have what was appended; else one that says why not."""
         pending = PendingResponse()
-        append = UncommittedAppend(self._topic_partition, required_offset)
 
         def replicated() -> None:
             response, error = answer, append.error
@@ -142,7 +149,7 @@ class RepeatedProduce:
                 refused = ProducePartitionResponse(
                     append.topic_partition.topic,
                     pattern.topic_id,
-                    pattern.index,
+                    append.topic_partition.partition,
                     error.code,
                     error_message=error.message,
                 )
@@ -159,8 +166,8 @@ class RepeatedProduce:
     def remember(self, header: RequestHeader, request: ProduceRequest, frame: memoryview) -> None:
         """``request`` is served the usual way: expect the next one to be like it.
 
-        A producer that goes round many partitions never repeats itself. So this happens at the first request
-        of an epoch that was not expected, at the second, the fourth, the eighth … and costs such a producer
+        A producer that goes round many topics never repeats itself. So this happens at the first request of
+        an epoch that was not expected, at the second, the fourth, the eighth … and costs such a producer
         nothing.
         """
         services = self._services
@@ -174,14 +181,18 @@ class RepeatedProduce:
         if self._misses & (self._misses - 1) or request.acks not in (-1, 1):
             return
         self.epoch = NEVER
-        self._pattern = pattern = ProducePattern.of(header, request, frame)
-        self._partition = partition = None if pattern is None else self._led_here(pattern)
-        if partition is None or partition.log.config.flush_messages < LONG_MAX:
+        self._pattern = pattern = produce_pattern(header, request, frame)
+        if pattern is None:
             return
-        if not self._is_authorized(header, request, partition.topic_partition.topic):
+        self._topic = topic = self._topic_of(pattern)
+        self._partition = partition = self._led_here(
+            pattern, topic, request.topic_data[0].partition_data[0].index
+        )
+        if partition is None or is_internal(topic) or partition.log.config.flush_messages < LONG_MAX:
+            return
+        if not self._is_authorized(header, request, topic):
             return
         self._client = client
-        self._topic_partition = partition.topic_partition
         self._counter = self._metrics.counter(header.api_version)
         self._tally = partition.stats.tally(self._counter)
         self.epoch = epoch
@@ -203,16 +214,18 @@ class RepeatedProduce:
             for kind, name in asked
         )
 
-    def _led_here(self, pattern: ProducePattern) -> Partition | None:
-        """The partition that ``pattern`` means, where everyone may write."""
-        name = pattern.topic
-        if pattern.topic_id is not None:
-            topic = self._services.metadata.topic_by_id(pattern.topic_id)
-            name = "" if topic is None else topic.name
-        partition = self._services.replica_manager.partitions.get(TopicPartition(name, pattern.index))
+    def _topic_of(self, pattern: ProducePattern) -> str:
+        """Its name, or "" for an id that is unknown."""
+        if pattern.topic_id is None:
+            return pattern.topic
+        topic = self._services.metadata.topic_by_id(pattern.topic_id)
+        return "" if topic is None else topic.name
+
+    def _led_here(self, pattern: ProducePattern, topic: str, index: int) -> Partition | None:
+        """That partition of the topic that ``pattern`` means."""
+        partition = self._services.replica_manager.partitions.get(TopicPartition(topic, index))
         if (
             partition is None
-            or is_internal(name)
             or partition.leader_id != partition.node_id
             or (pattern.topic_id is not None and pattern.topic_id != partition.topic_id)
         ):

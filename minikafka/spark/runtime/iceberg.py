@@ -7,6 +7,7 @@ that of the environment (``s3``).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from minikafka.spark.runtime.session import JobError
 _NAMED: Final = re.compile(r"(?:(?P<name>[\w-]+)=)?(?P<uri>[A-Za-z][A-Za-z0-9+.-]*://.*)", re.DOTALL)
 _PASSWORD: Final = re.compile(r"//[^/@]*@")
 _DEFAULT_NAME: Final = "default"
+_IN_MEMORY: Final = ":memory:"
 
 
 def catalog_uri(text: str) -> str | None:
@@ -37,6 +39,23 @@ def open_catalog(text: str, **properties: str) -> Any:
     by_environment = {key: text for key, text in iceberg_properties().items() if key not in configured}
     given = properties if named is None else {"uri": named["uri"], **properties}
     return load_catalog(name, **{**by_environment, **given})
+
+
+def check_catalog_file(text: str) -> None:
+    """For who only reads: SQLite makes a file that is missing. Raises FileNotFoundError; what pyiceberg and
+    its database raise, see ``iceberg_errors``."""
+    from pyiceberg.utils.config import Config
+
+    uri = catalog_uri(text)
+    if uri is None:
+        uri = str((Config().get_catalog_config(text) or {}).get("uri", ""))
+    if not uri.startswith("sqlite"):
+        return
+    from sqlalchemy.engine import make_url
+
+    path = make_url(uri).database
+    if path and path != _IN_MEMORY and not path.startswith("file:") and not os.path.isfile(path):
+        raise FileNotFoundError(f"there is no file {path}")
 
 
 def without_password(text: str) -> str:

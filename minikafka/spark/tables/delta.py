@@ -35,9 +35,11 @@ from minikafka.spark.tables.partitioning import (
 )
 from minikafka.spark.tables.table import (
     COMMIT,
+    MERGED,
     PARTITIONS,
     TOPIC,
     Change,
+    Commit,
     CommitUnknown,
     Conflict,
     Evolution,
@@ -54,6 +56,20 @@ HOUR_MS = 60 * 60 * 1000
 HISTORY = (1, 20, 1000)
 """Commits that are looked through for an export's newest one, more and more of them, before the transaction
 identifiers count."""
+KEEPS_ROWS = frozenset(
+    {
+        "CREATE TABLE",
+        "ADD COLUMN",
+        "ADD FEATURE",
+        "SET TBLPROPERTIES",
+        "UPDATE TABLE METADATA",
+        "OPTIMIZE",
+        "REORG",
+        "VACUUM START",
+        "VACUUM END",
+    }
+)
+"""Operations, as delta-rs and Delta for Spark call them, after which a table has the rows that it had."""
 STATISTICS_MAX = 32
 """Columns with statistics: Delta's delta.dataSkippingNumIndexedCols."""
 
@@ -199,6 +215,20 @@ class DeltaTable:
             errors=[],
         )
 
+    def history(self, commits_max: int) -> list[Commit]:
+        """From the commitInfos of its log."""
+        with delta_errors(f"the table {self.name} cannot be used"):
+            entries = self._table.history(commits_max)
+        found = []
+        for entry in entries:
+            operation = str(entry.get("operation", ""))
+            progress = None
+            if COMMIT in entry:
+                progress = decode_progress(json.dumps(entry[COMMIT]), self.name)
+            is_foreign = progress is None and MERGED not in entry and operation not in KEEPS_ROWS
+            found.append(Commit(int(entry.get("timestamp", 0)), operation, progress, is_foreign))
+        return found
+
     def _version(self, what: str) -> int | None:
         found: int | None = self._table.transaction_version(f"minikafka/{what}")
         return found
@@ -283,6 +313,8 @@ class DeltaTable:
             versions = {str(partition): end for partition, end in change.progress.offsets.items()}
             versions["commits"] = change.progress.number
             versions["partitions"] = max(change.progress.offsets, default=-1) + 1
+        else:
+            said[MERGED] = str(len(change.removed))
         try:
             with delta_errors(f"the table {self.name} cannot be used"):
                 self._write(actions, schema, said, versions)

@@ -19,7 +19,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from minikafka.spark.runtime.iceberg import catalog_uri, iceberg_errors, open_catalog, without_password
+from minikafka.spark.runtime.iceberg import (
+    catalog_uri,
+    check_catalog_file,
+    iceberg_errors,
+    open_catalog,
+    without_password,
+)
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.columns import as_arrow, as_spark, small_field
 from minikafka.spark.tables.files import Store, WrittenFile
@@ -27,7 +33,9 @@ from minikafka.spark.tables.partitioning import PartitionField, from_iceberg
 from minikafka.spark.tables.table import (
     COMMIT,
     FIELDS,
+    MERGED,
     Change,
+    Commit,
     CommitUnknown,
     Conflict,
     Evolution,
@@ -43,6 +51,11 @@ from minikafka.spark.tables.table import (
 
 NAMESPACE = "kafka"
 RETRIES = "commit.retry.num-retries"
+INIT_CATALOG_TABLES = "init_catalog_tables"
+"""pyiceberg's, of an SQL catalog: whether its tables are made where they are missing."""
+REPLACE = "replace"
+"""The operation of a snapshot that has the same rows in other files, by Iceberg's specification."""
+ROLLBACK = "rollback"
 
 
 class IcebergTables:
@@ -51,8 +64,16 @@ class IcebergTables:
     widens = True
     renames = True
 
-    def __init__(self, catalog: str, *, warehouse: str | None, namespace: str = NAMESPACE) -> None:
-        """Raises JobError: pyiceberg is not installed, or the catalog cannot be used."""
+    def __init__(
+        self,
+        catalog: str,
+        *,
+        warehouse: str | None,
+        namespace: str = NAMESPACE,
+        is_read_only: bool = False,
+    ) -> None:
+        """``is_read_only``: the catalog stays as it is; else it, and the namespace, are made where they are
+        missing. Raises JobError: pyiceberg is not installed, or the catalog cannot be used."""
         need("pyiceberg")
         if (catalog_uri(catalog) or "").startswith("sqlite:"):
             need("sqlalchemy")
@@ -60,8 +81,12 @@ class IcebergTables:
         self._shown = without_password(catalog)
         self._namespace = namespace
         with iceberg_errors(f"the catalog {self._shown} cannot be used"):
+            if is_read_only:
+                check_catalog_file(catalog)
+                properties[INIT_CATALOG_TABLES] = "false"
             self._catalog: Any = open_catalog(catalog, **properties)
-            self._catalog.create_namespace_if_not_exists(namespace)
+            if not is_read_only:
+                self._catalog.create_namespace_if_not_exists(namespace)
 
     def __repr__(self) -> str:
         return f"IcebergTables({self._shown!r}, {self._namespace!r})"
@@ -201,6 +226,27 @@ class IcebergTable:
         text = self.properties.get(COMMIT)
         return decode_progress(text, self.name) if text else None
 
+    def history(self, commits_max: int) -> list[Commit]:
+        """From the snapshots. Where the table's own property is ahead of them, the table was rolled back."""
+        metadata = self._table.metadata
+        snapshot = metadata.current_snapshot()
+        found: list[Commit] = []
+        while snapshot is not None and len(found) < commits_max:
+            summary = snapshot.summary
+            text = None if summary is None else summary[COMMIT]
+            operation = "" if summary is None else str(summary.operation.value)
+            is_ours = bool(text) or (summary is not None and summary[MERGED] is not None)
+            progress = decode_progress(text, self.name) if text else None
+            is_foreign = not is_ours and operation != REPLACE
+            found.append(Commit(snapshot.timestamp_ms, operation, progress, is_foreign))
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+        newest = next((each.progress for each in found if each.progress is not None), None)
+        text = self.properties.get(COMMIT)
+        if newest is not None and text and decode_progress(text, self.name).number > newest.number:
+            found.insert(0, Commit(metadata.last_updated_ms, ROLLBACK, None, True))
+        return found
+
     def live_files(self) -> list[LiveFile]:
         spec_id = self._table.spec().spec_id
         with iceberg_errors(f"the table {self.name} cannot be used"):
@@ -235,10 +281,13 @@ class IcebergTable:
         # Of the copy in memory alone: other writers' commits are repeated as before.
         table.metadata.properties[RETRIES] = "0"
         files = [self._data_file(each) for each in change.files]
-        said = {} if change.progress is None else {COMMIT: encode_progress(change.progress)}
+        if change.progress is None:
+            said = {MERGED: str(len(change.removed))}
+        else:
+            said = {COMMIT: encode_progress(change.progress)}
         transaction = table.transaction()
         with iceberg_errors(f"the table {self.name} cannot be used"):
-            if said:
+            if change.progress is not None:
                 transaction.set_properties(said)
             update = transaction.update_snapshot(snapshot_properties=said)
             with update.overwrite() if change.removed else update.fast_append() as snapshot:

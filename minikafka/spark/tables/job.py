@@ -95,6 +95,7 @@ from minikafka.spark.tables.table import (
     Progress,
     Table,
     Tables,
+    check_topic,
     decode_numbers,
     encode_numbers,
 )
@@ -217,19 +218,8 @@ class _TopicExport:
     # What is there
 
     def _check_table(self) -> None:
-        properties = self._table.properties
-        topic = properties.get(TOPIC)
-        if topic is None:
-            raise JobError(
-                f"the table {self._table.name} was not made by an export: choose another namespace or "
-                "directory, or drop the table"
-            )
-        if topic != self._topic:
-            raise JobError(
-                f"the table {self._table.name} holds the topic {topic}, not {self._topic}: choose another "
-                "namespace or directory"
-            )
-        is_upsert = properties.get(UPSERT) == "true"
+        check_topic(self._table, self._topic)
+        is_upsert = self._table.properties.get(UPSERT) == "true"
         if is_upsert != self._options.is_upsert:
             has = "the newest record of each key" if is_upsert else "every record"
             how = "with" if is_upsert else "without"

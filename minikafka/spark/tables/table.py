@@ -43,6 +43,8 @@ UPSERT = "minikafka.upsert"
 """The property of a table: ``true`` where it holds the newest record of each key."""
 FIELDS = "minikafka.fields"
 """The property of a table: path → the number of a Protobuf field, as JSON."""
+MERGED = "minikafka.merged"
+"""The property of a commit that writes the same rows in larger files: how many files it replaces."""
 PARTITIONS = "minikafka.partition-by"
 """The property of a Delta table: its transforms."""
 VERSION = 1
@@ -132,6 +134,18 @@ class Evolution(NamedTuple):
     """Of Protobuf fields."""
 
 
+class Commit(NamedTuple):
+    """A commit of any program, as the table's history has it."""
+
+    time_ms: int
+    operation: str
+    """As the format calls it."""
+    progress: Progress | None
+    """None: not one by which an export added records."""
+    is_foreign: bool
+    """Another program's, and one that changes which rows there are; or the table was set back."""
+
+
 class Table(Protocol):
     """A table of a lake. Raises JobError everywhere: with one line that says what to do."""
 
@@ -177,6 +191,11 @@ class Table(Protocol):
         """Of the newest commit of an export that the table's present state is built on."""
         ...
 
+    def history(self, commits_max: int) -> list[Commit]:
+        """The commits that its present state is built on, as far as the table still knows them; the newest
+        first."""
+        ...
+
     def live_files(self) -> list[LiveFile]: ...
 
     def partition_key(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -195,6 +214,21 @@ class Table(Protocol):
         """Forget snapshots that are older than this and that are not the newest, and remove the files that
         only they need. Returns how many files."""
         ...
+
+
+def check_topic(table: Table, topic: str) -> None:
+    """Whether the table, which is loaded, is an export's of the topic. Raises JobError."""
+    found = table.properties.get(TOPIC)
+    if found is None:
+        raise JobError(
+            f"the table {table.name} was not made by an export: choose another namespace or "
+            "directory, or drop the table"
+        )
+    if found != topic:
+        raise JobError(
+            f"the table {table.name} holds the topic {found}, not {topic}: choose another "
+            "namespace or directory"
+        )
 
 
 class Tables(Protocol):

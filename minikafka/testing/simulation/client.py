@@ -448,9 +448,16 @@ class SimulatedClient:
         """ListOffsets for the earliest record. Raises KafkaError, BrokerUnavailable."""
         return await self._list_offset(topic, partition, -2)
 
-    async def log_end(self, topic: str, partition: int) -> int:
-        """ListOffsets for the latest offset, the high watermark. Raises KafkaError, BrokerUnavailable."""
-        return await self._list_offset(topic, partition, -1)
+    async def log_end(self, topic: str, partition: int, *, deadline_ms: int = 0) -> int:
+        """ListOffsets for the latest offset, the high watermark; asked again for so long when the leader has
+        changed or is away. Raises KafkaError, BrokerUnavailable."""
+        deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
+        while True:
+            try:
+                return await self._list_offset(topic, partition, -1)
+            except (KafkaError, BrokerUnavailable) as error:
+                self._leaders.pop((topic, partition), None)
+                await pause_or_raise(error, deadline)
 
     async def init_producer_id(self, *, deadline_ms: int = DELIVERY_TIMEOUT_MS) -> tuple[int, int]:
         """A new producer id and its epoch, for an idempotent producer. Raises as ``deliver``."""

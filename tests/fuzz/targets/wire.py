@@ -18,7 +18,7 @@ from minikafka.protocol.wire.codec import (
     encode_response,
     read_request_header,
 )
-from minikafka.protocol.wire.request_patterns import FetchPattern, ProducePattern
+from minikafka.protocol.wire.request_patterns import FetchPattern, produce_pattern
 from minikafka.protocol.wire.schema import EntitySchema, FieldSchema, message_schema
 from minikafka.protocol.wire.telemetry import DamagedTelemetryError, metric_names
 from minikafka.steps import finish
@@ -37,8 +37,8 @@ def _request(data: bytes) -> object:
         return None
     request = finish(decode_request(header, data))
     if header.api_key == ApiKey.PRODUCE:
-        pattern: Any = ProducePattern.of(header, request, memoryview(data))
-        return pattern is not None and pattern.records_in(memoryview(data))
+        pattern: Any = produce_pattern(header, request, memoryview(data))
+        return pattern is not None and pattern.cut(memoryview(data))
     if header.api_key == ApiKey.FETCH:
         pattern = FetchPattern.of(header, request, memoryview(data))
         return pattern is not None and pattern.matches(memoryview(data))

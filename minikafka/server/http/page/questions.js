@@ -66,7 +66,8 @@ views.why = {
           "p",
           { className: "quiet" },
           "Topics, partitions, groups, brokers and reassignments have a button " +
-            "“why?” where they are listed. This asks about anything, also about a transaction or a client.",
+            "“why?” where they are listed. This asks about anything, also about a transaction or a client; " +
+            "about the tables of an export the command does: minikafka why table.",
         ),
         form,
       ],

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -400,7 +400,8 @@ async def _power_off_in_new_epoch(run: ClusterRun, fault: Fault) -> None:
     Its new leader epoch checkpoint is then not on the disk yet; all other faults leave it seconds to get
     there. The old leader, the fault's victim, is killed, which loses nothing: what was acked is on other
     machines than the one that loses power. Where a partition has but two replicas that is no more true, and
-    only one machine is lost: of the two in its ISR one would be down and the other have forgotten.
+    only one machine is lost: of the two in its ISR one would be down and the other have forgotten. A partition
+    that was moved meanwhile to the two keeps the power on.
     """
     brokers = run.simulation.brokers
     isrs = [each.isr for broker in brokers.values() for each in hosted_partitions(broker) if each.is_leader]
@@ -416,9 +417,16 @@ async def _power_off_in_new_epoch(run: ClusterRun, fault: Fault) -> None:
             break
         await asyncio.sleep(POLL_MS / 1000)
     await asyncio.sleep(fault.amount / 1000)
-    if follower is not None:
+    if follower is not None and _others_have_everything(brokers.values(), {fault.victim, follower}):
         await _power_off(run, Fault(kind=FaultKind.POWER_OFF, victim=follower, lasts_ms=fault.lasts_ms))
     await brokers[fault.victim].start()
+
+
+def _others_have_everything(brokers: Iterable[SimulatedBroker], lost: Collection[int]) -> bool:
+    """Whether each partition has a leader, and a replica in its ISR that is not lost."""
+    hosted = [each for broker in brokers for each in hosted_partitions(broker)]
+    isrs = {each.topic_partition: each.isr for each in hosted if each.is_leader}
+    return all(set(isrs.get(each.topic_partition, ())) - set(lost) for each in hosted)
 
 
 def _has_new_epoch(broker: SimulatedBroker, before: dict[TopicPartition, int]) -> bool:

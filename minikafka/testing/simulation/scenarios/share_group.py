@@ -446,7 +446,7 @@ class ShareRun(ClusterRun):
 
     async def _settle(self) -> None:
         """Raises InvariantError."""
-        end_offset = await self.client.log_end(TOPIC, 0)
+        end_offset = await self.client.log_end(TOPIC, 0, deadline_ms=SETTLED_WITHIN_MS)
         deadline = self.simulation.loop.time() + SETTLED_WITHIN_MS / 1000
         while not await self._has_settled(end_offset):
             self.raise_what_failed()

@@ -217,6 +217,7 @@ def test_a_why_has_the_arguments_of_the_command(query: dict[str, str], found: di
         {"subject": "broker", "id": "one"},
         {"subject": "group", "id": "g" * 1_001},
         {"subject": "group", "id": "g", "sample_ms": "60000"},
+        {"subject": "table", "topic": "t", "format": "delta", "output": "/etc"},
     ],
 )
 def test_a_why_that_is_no_question_is_a_400(query: dict[str, str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from minikafka.cli.why.command import SUBJECTS, main, parse_partition, parser
@@ -34,6 +37,11 @@ def test_what_is_no_partition(text: str) -> None:
         (["partition", "orders:0", "sad"], "sad"),
         (["group", "g", "--sample-ms", "-1"], "--sample-ms -1"),
         (["broker", "first"], "first"),
+        (["table", "orders"], "--format"),
+        (["table", "orders", "--format", "parquet", "-o", "/lake"], "parquet"),
+        (["table", "orders", "--format", "iceberg", "-o", "/lake"], "iceberg needs --catalog"),
+        (["table", "orders", "--format", "delta"], "--output"),
+        (["table", "orders", "--format", "delta", "-o", "/lake", "--catalog", "x"], "is a directory"),
     ],
 )
 def test_a_wrong_question_names_what_is_wrong(
@@ -48,3 +56,10 @@ def test_a_wrong_question_names_what_is_wrong(
 def test_every_subject_has_somebody_who_answers() -> None:
     (subjects,) = (each for each in parser()._actions if each.dest == "subject")
     assert set(subjects.choices or ()) == set(SUBJECTS)
+
+
+def test_what_opens_tables_is_imported_for_no_other_subject() -> None:
+    code = "import sys; from minikafka.cli.why.command import parser; parser(); print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"pyspark", "pyarrow", "pyiceberg", "deltalake", "sqlalchemy", "minikafka.spark"}
+    assert heavy.isdisjoint(result.stdout.split())

@@ -12,11 +12,12 @@ from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import encode_request, read_request_header
 from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
-from minikafka.protocol.wire.request_patterns import ProducePattern
+from minikafka.protocol.wire.request_patterns import ProducePattern, produce_pattern
 from tests.support.codec import decode_request, produce_response
 
 TOPIC_ID = UUID(int=77)
-FLEXIBLE = range(9, SUPPORTED[ApiKey.PRODUCE].max + 1)
+VERSIONS = range(SUPPORTED[ApiKey.PRODUCE].min, SUPPORTED[ApiKey.PRODUCE].max + 1)
+FIRST_FLEXIBLE = 9
 
 
 def batch(size: int, *, transactional: bool = False) -> bytes:
@@ -51,11 +52,11 @@ def request(
 
 def pattern_of(frame: memoryview) -> ProducePattern | None:
     header = read_request_header(frame)
-    return ProducePattern.of(header, decode_request(header, frame), frame)
+    return produce_pattern(header, decode_request(header, frame), frame)
 
 
 @given(
-    version=st.sampled_from(FLEXIBLE),
+    version=st.sampled_from(VERSIONS),
     sizes=st.lists(st.sampled_from([0, 1, 50, 60, 70, 126, 127, 128, 1000, 20_000]), min_size=1, max_size=4),
     correlation_id=st.integers(-(2**31), 2**31 - 1),
     client_id=st.sampled_from([None, "", "client", "ü"]),
@@ -64,14 +65,14 @@ def pattern_of(frame: memoryview) -> ProducePattern | None:
 def test_the_next_requests_records_are_those_that_the_slow_path_reads(
     version: int, sizes: list[int], correlation_id: int, client_id: str | None, index: int
 ) -> None:
-    pattern = pattern_of(request(version, batch(5), client_id=client_id, index=index))
+    pattern = pattern_of(request(version, batch(5), client_id=client_id))
     assert pattern is not None
     for size in sizes:
         frame = request(version, batch(size), correlation_id=correlation_id, client_id=client_id, index=index)
         header = read_request_header(frame)
         expected = decode_request(header, frame).topic_data[0].partition_data[0].records
-        assert pattern.records_in(frame) == expected
-        answer = pattern.answer(frame, base_offset=9, log_append_time_ms=-1, log_start_offset=2)
+        assert pattern.cut(frame) == (index, expected)
+        answer = pattern.answer(frame, index=index, base_offset=9, log_append_time_ms=-1, log_start_offset=2)
         by_id = version >= 13
         usual = ProducePartitionResponse(
             "" if by_id else "orders", TOPIC_ID if by_id else None, index, 0, 9, -1, 2
@@ -79,13 +80,12 @@ def test_the_next_requests_records_are_those_that_the_slow_path_reads(
         assert answer == produce_response(header, [usual])
 
 
-@pytest.mark.parametrize("version", FLEXIBLE)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_what_differs_in_anything_else_does_not_follow_the_pattern(version: int) -> None:
     pattern = pattern_of(request(version, batch(5)))
     assert pattern is not None
-    assert pattern.records_in(request(version, batch(7))) is not None
+    assert pattern.cut(request(version, batch(7))) is not None
     others = [
-        request(version, batch(5), index=4),
         request(version, batch(5), acks=-1),
         request(version, batch(5), client_id="other"),
         request(version, batch(5), transactional_id="t"),
@@ -98,27 +98,30 @@ def test_what_differs_in_anything_else_does_not_follow_the_pattern(version: int)
     if version < 13:
         others.append(request(version, batch(5), topic="others"))
     for other in others:
-        assert pattern.records_in(other) is None
+        assert pattern.cut(other) is None
 
 
-@pytest.mark.parametrize("version", FLEXIBLE)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_frame_cut_off_or_grown_anywhere_does_not_follow_the_pattern(version: int) -> None:
     whole = request(version, batch(90))
     pattern = pattern_of(whole)
     assert pattern is not None
     for length in range(len(whole)):
-        assert pattern.records_in(whole[:length]) is None
-    assert pattern.records_in(memoryview(bytes(whole) + b"\0")) is None
-    assert pattern.records_in(memoryview(bytes(whole[:-1]) + b"\1")) is None
+        assert pattern.cut(whole[:length]) is None
+    assert pattern.cut(memoryview(bytes(whole) + b"\0")) is None
+    if version >= FIRST_FLEXIBLE:
+        assert pattern.cut(memoryview(bytes(whole[:-1]) + b"\1")) is None, "tagged fields"
 
 
-@given(st.binary(max_size=300), st.integers(0, 60))
-def test_hostile_bytes_behind_the_pattern_are_refused_or_are_records(tail: bytes, cut: int) -> None:
-    whole = request(11, batch(90))
+@given(st.sampled_from([7, 11]), st.binary(max_size=300), st.integers(0, 60))
+def test_hostile_bytes_behind_the_pattern_are_refused_or_are_records(
+    version: int, tail: bytes, cut: int
+) -> None:
+    whole = request(version, batch(90))
     pattern = pattern_of(whole)
     assert pattern is not None
-    records = pattern.records_in(memoryview(bytes(whole[:cut]) + tail))
-    assert records is None or len(records) >= 61
+    found = pattern.cut(memoryview(bytes(whole[:cut]) + tail))
+    assert found is None or len(found[1]) >= 61
 
 
 def test_a_transactional_producer_repeats_itself_too_but_only_with_transactional_batches() -> None:
@@ -126,15 +129,14 @@ def test_a_transactional_producer_repeats_itself_too_but_only_with_transactional
     pattern = pattern_of(request(11, transactional, transactional_id="t"))
     assert pattern is not None and pattern.is_transactional
     following = batch(70, transactional=True)
-    assert pattern.records_in(request(11, following, transactional_id="t")) == following
-    assert pattern.records_in(request(11, batch(70), transactional_id="t")) is None
-    assert pattern.records_in(request(11, following, transactional_id="u")) is None
-    assert pattern.records_in(request(11, following)) is None
+    assert pattern.cut(request(11, following, transactional_id="t")) == (3, following)
+    assert pattern.cut(request(11, batch(70), transactional_id="t")) is None
+    assert pattern.cut(request(11, following, transactional_id="u")) is None
+    assert pattern.cut(request(11, following)) is None
     plain = pattern_of(request(11, batch(90)))
-    assert plain is not None and plain.records_in(request(11, following)) is None
+    assert plain is not None and plain.cut(request(11, following)) is None
 
 
 def test_requests_of_another_kind_have_no_pattern() -> None:
-    assert pattern_of(request(8, batch(5))) is None, "no flexible version"
     assert pattern_of(request(11, batch(5), partitions=2)) is None
     assert pattern_of(request(11, None)) is None

@@ -267,7 +267,7 @@ def test_who_goes_over_to_another_partition_writes_there(world: World, slow_path
         for _ in range(4):
             world.produce(at=at)
             world.check()
-    assert len(slow_paths) == 2
+    assert len(slow_paths) == 1, "what was remembered of its topic's other partition serves this one"
 
 
 def test_a_refused_batch_is_counted_once_and_as_refused(world: World) -> None:

@@ -37,14 +37,14 @@ class ProduceMachine(TwoBrokers):
 
     def __init__(self) -> None:
         super().__init__()
-        for connection, version in enumerate((12, 13)):
+        for connection, version in enumerate((7, 13)):
             self.produce(connection=connection, client="a", version=version, **USUAL)
 
     @rule(
         connection=st.integers(0, 1),
         client=CLIENTS,
         at=PLACES,
-        version=st.sampled_from([8, 12, 12, 13, 13]),
+        version=st.sampled_from([3, 7, 7, 8, 12, 13, 13]),
         acks=st.sampled_from([0, 1, 1, -1, -1]),
         records=st.sampled_from([1, 1, 3]),
         size=st.sampled_from([1, 200]),
