@@ -11,6 +11,8 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -20,6 +22,7 @@ from tests.integration.support.java import BUILD_DEADLINE_S, JVM, MAVEN_JVM
 SOURCES = Path(__file__).resolve().parent / "java"
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "spark-java"
 PYSPARK = Path(pyspark.__file__).parent
+REPOSITORY = Path.home() / ".m2" / "repository"
 DEADLINE_S = 300.0
 
 
@@ -35,25 +38,50 @@ def jars(profile: str) -> list[Path]:
     version = hadoop_version()
     digest = hashlib.sha256((SOURCES / "pom.xml").read_bytes() + f"{profile} {version}".encode())
     target = CACHE / digest.hexdigest()[:16]
+    with _locked():
+        if not (target / "done").exists():
+            shutil.rmtree(target, ignore_errors=True)
+            _maven(
+                *("-P", profile, f"-Dhadoop.version={version}", f"-Doutput.directory={target}"),
+                "dependency:copy-dependencies",
+            )
+            (target / "done").touch()
+    return sorted((target / "dependency").glob("*.jar"))
+
+
+def artifact(group: str, name: str, version: str, end: str) -> Path:
+    """One file, ``NAME-VERSION-END``, in Maven's own cache: without what it depends on, and without the POMs
+    that it is built by. Raises AssertionError with Maven's log."""
+    found = REPOSITORY / group.replace(".", "/") / name / version / f"{name}-{version}-{end}"
+    classifier, _, kind = end.partition(".")
+    with _locked():
+        if not found.exists():
+            _maven(
+                *(f"-Dmaven.repo.local={REPOSITORY}", "-Dtransitive=false"),
+                f"-Dartifact={group}:{name}:{version}:{kind}:{classifier}",
+                "org.apache.maven.plugins:maven-dependency-plugin:3.8.0:get",
+            )
+    return found
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / "done").exists():
-            shutil.rmtree(target, ignore_errors=True)
-            fetched = subprocess.run(
-                [
-                    *("mvn", "-q", "-B", "-P", profile, f"-Dhadoop.version={version}"),
-                    *(f"-Doutput.directory={target}", "dependency:copy-dependencies"),
-                ],
-                cwd=SOURCES,
-                env={"MAVEN_OPTS": MAVEN_JVM} | os.environ,
-                capture_output=True,
-                text=True,
-                timeout=BUILD_DEADLINE_S,
-            )
-            assert fetched.returncode == 0, f"Maven cannot fetch {profile}:\n{fetched.stdout}{fetched.stderr}"
-            (target / "done").touch()
-    return sorted((target / "dependency").glob("*.jar"))
+        yield
+
+
+def _maven(*arguments: str) -> None:
+    done = subprocess.run(
+        ["mvn", "-q", "-B", *arguments],
+        cwd=SOURCES,
+        env={"MAVEN_OPTS": MAVEN_JVM} | os.environ,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_DEADLINE_S,
+    )
+    assert done.returncode == 0, f"Maven cannot fetch {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
 
 
 class MiniHdfs:

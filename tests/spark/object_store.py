@@ -53,6 +53,24 @@ class ObjectStore:
         place = f"{BUCKET}/{path}".rstrip("/")
         return f"s3://{place}?endpoint_override=127.0.0.1:{self.port}&scheme=http"
 
+    def table_uri(self, path: str) -> str:
+        """As ``environment`` makes it known."""
+        return f"s3://{BUCKET}/{path}"
+
+    def environment(self) -> dict[str, str]:
+        """How the tables of an export find it."""
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}", "AWS_REGION": "us-east-1"}
+
+    def names(self, path: str) -> set[str]:
+        """Every object below ``path``, relative to it."""
+        chosen = pyarrow.fs.FileSelector(f"{BUCKET}/{path}", recursive=True, allow_not_found=True)
+        found = self._files.get_file_info(chosen)
+        return {
+            info.path.removeprefix(f"{BUCKET}/{path}/")
+            for info in found
+            if info.type is pyarrow.fs.FileType.File
+        }
+
     def upload(self, source: Path, path: str) -> None:
         """A directory with all that is in it."""
         pyarrow.fs.copy_files(

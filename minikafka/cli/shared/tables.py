@@ -30,7 +30,8 @@ def add_output_option(options: _Options) -> None:
         "--output",
         "-o",
         metavar="DIR",
-        help="a directory, or a URI (s3a://); of Iceberg the warehouse, where the catalog has none",
+        help="a directory, or a URI (Parquet s3a://, tables s3://); of Iceberg the warehouse, where the "
+        "catalog has none",
     )
 
 

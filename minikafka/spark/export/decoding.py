@@ -49,6 +49,8 @@ class Format:
     kind: Kind
     schema: str | None = None
     """A file's path, with ``#message`` where it is Protobuf's."""
+    registry: str | None = None
+    """The URL of the schema registry that it is from, with the login: what knows records' own schemas."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.schema}" if self.schema else str(self.kind)
@@ -123,6 +125,10 @@ _CORRUPT = "__corrupt"
 
 CONFLUENT_PREFIX_BYTES = 5
 """A zero and the schema's id in four bytes, before what a registry's serializer writes."""
+
+
+class RegistryUnavailable(JobError):
+    """A schema registry does not answer as one: no record is to blame, and the run ends."""
 
 
 class OnError(StrEnum):
@@ -207,6 +213,8 @@ def _arrow_function(data_type: DataType, make: Callable[[], Callable[[bytes], An
             if data is not None:
                 try:
                     value = function(data)
+                except RegistryUnavailable:
+                    raise
                 except Exception as failure:  # noqa: BLE001 foreign bytes: the library raises whatever
                     error = _told(failure)
             values.append(value)
@@ -237,16 +245,19 @@ def _told(failure: Exception) -> str:
 
 
 class ConfluentDecoder:
-    """What stands behind a schema registry's prefix; the schema itself is the one that is given."""
+    """What stands behind a schema registry's prefix."""
 
-    def __init__(self, inner: Decoder) -> None:
+    def __init__(self, inner: Decoder, *, keeps_prefix: bool = False) -> None:
+        """``keeps_prefix``: the inner decoder reads the schema's id itself, else it has one schema."""
         self._inner = inner
+        self._keeps_prefix = keeps_prefix
 
     def decode(self, frame: DataFrame, raw: str) -> tuple[DataFrame, Column, Column]:
         data = F.col(raw)
         first, rest = F.substring(data, 1, 1), f"{_RAW}{raw}"
         is_wrong = (F.length(data) < CONFLUENT_PREFIX_BYTES) | (F.hex(first) != "00")
-        behind = F.when(~is_wrong, F.expr(f"substring(`{raw}`, {CONFLUENT_PREFIX_BYTES + 1})"))
+        start = 1 if self._keeps_prefix else CONFLUENT_PREFIX_BYTES + 1
+        behind = F.when(~is_wrong, F.expr(f"substring(`{raw}`, {start})"))
         frame, value, error = self._inner.decode(frame.withColumn(rest, behind), rest)
         return frame, value, F.when(is_wrong, F.lit("does not begin with a schema id")).otherwise(error)
 

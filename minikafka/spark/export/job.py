@@ -144,7 +144,8 @@ def source_options(ranges: Sequence[ExportRange]) -> dict[str, str]:
 
 
 def make_decoder(wanted: Format, *, confluent: bool) -> Decoder:
-    """``confluent``: what has a schema stands behind a schema registry's prefix.
+    """``confluent``: what has a schema stands behind a schema registry's prefix. An Avro schema from a
+    registry is then the reader's, and each record's own is fetched by its id.
 
     Raises:
         JobError: the schema's file is not there, or says nothing that can become a column.
@@ -155,13 +156,15 @@ def make_decoder(wanted: Format, *, confluent: bool) -> Decoder:
         return StringDecoder()
     assert wanted.schema is not None
     inner: Decoder
+    has_writers = confluent and wanted.kind is Kind.AVRO and wanted.registry is not None
     if wanted.kind is Kind.PROTOBUF:
         inner = protobuf_decoder(wanted.schema, confluent=confluent)
     elif wanted.kind is Kind.AVRO:
-        inner = avro_decoder(_text(wanted.schema), wanted.schema)
+        registry = wanted.registry if has_writers else None
+        inner = avro_decoder(_text(wanted.schema), wanted.schema, registry)
     else:
         inner = JsonDecoder(json_type(_text(wanted.schema), wanted.schema))
-    return ConfluentDecoder(inner) if confluent else inner
+    return ConfluentDecoder(inner, keeps_prefix=has_writers) if confluent else inner
 
 
 def _text(name: str) -> str:

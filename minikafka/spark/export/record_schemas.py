@@ -31,6 +31,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -63,7 +64,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from minikafka.spark.export.decoding import PythonDecoder
+from minikafka.spark.export.decoding import CONFLUENT_PREFIX_BYTES, PythonDecoder
+from minikafka.spark.export.registry import SCHEMAS_CACHED_MAX, UnusableSchema, schema_by_id
 from minikafka.spark.runtime.session import JobError, explain
 
 _AVRO_TYPES: dict[str, DataType] = {
@@ -84,13 +86,19 @@ _LOGICAL: dict[str, DataType] = {
     "local-timestamp-millis": TimestampNTZType(),
     "local-timestamp-micros": TimestampNTZType(),
 }
+IDS_KNOWN_MAX = 10_000
+"""Ids of which a task remembers what the registry has said, also that it has no such schema."""
 _WIDENED = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 Converter = Callable[[Any], Any]
 
 
-def avro_decoder(text: str, name: str) -> PythonDecoder:
+def avro_decoder(text: str, name: str, registry: str | None = None) -> PythonDecoder:
     """A decoder for records of the schema; ``name`` is its file's.
+
+    Args:
+        registry: where the schemas are by which records were written, whose ids stand before them; the one
+            that is given is then the reader's (Avro's "Schema Resolution"). None: all are of that one.
 
     Raises:
         JobError: it is no Avro schema, or one that no column can have.
@@ -102,6 +110,8 @@ def avro_decoder(text: str, name: str) -> PythonDecoder:
         raise JobError(f"the schema {name} is not Avro: {type(error).__name__}: {error}") from error
     types = _AvroTypes(name)
     data_type, converter = types.type_of(schema, "", ())
+    if registry is not None:
+        return PythonDecoder(data_type, lambda: _resolving_reader(schema, converter, registry))
     return PythonDecoder(data_type, lambda: _avro_reader(schema, converter))
 
 
@@ -116,6 +126,101 @@ def _avro_reader(schema: Any, converter: Converter | None) -> Callable[[bytes], 
         return value if converter is None else converter(value)
 
     return read
+
+
+def _resolving_reader(schema: Any, converter: Converter | None, registry: str) -> Callable[[bytes], Any]:
+    """Reads what stands behind a registry's prefix, by the schema of its id and then by ``schema``.
+
+    fastavro resolves a logical type by the writer's schema, and Avro by the reader's. So what another schema
+    has written is resolved without logical types, written by the reader's, and read like any other record.
+    """
+    read = _avro_reader(schema, converter)
+    plain = _parsed_plain(schema)
+    known: dict[int, Callable[[bytes], Any]] = {}
+
+    def reader_of(schema_id: int) -> Callable[[bytes], Any]:
+        try:
+            writers = _plain_schema(schema_by_id(registry, schema_id))
+        except UnusableSchema as error:
+            return _refusing(str(error))
+        if writers is None:
+            return _refusing(f"the schema {schema_id} of the registry is not Avro")
+        return read if writers == plain else lambda body: read(_resolved(body, writers, plain))
+
+    def read_by_id(data: bytes) -> Any:
+        schema_id = int.from_bytes(data[1:CONFLUENT_PREFIX_BYTES], "big")
+        found = known.get(schema_id)
+        if found is None:
+            found = reader_of(schema_id)
+            if len(known) < IDS_KNOWN_MAX:
+                known[schema_id] = found
+        return found(data[CONFLUENT_PREFIX_BYTES:])
+
+    return read_by_id
+
+
+def _refusing(why: str) -> Callable[[bytes], Any]:
+    def refuse(_: bytes) -> Any:
+        raise UnusableSchema(why)
+
+    return refuse
+
+
+def _resolved(body: bytes, writers: Any, readers: Any) -> bytes:
+    """A record of one schema as one of the other, neither with logical types. Raises what fastavro raises."""
+    stream, resolved = BytesIO(body), BytesIO()
+    value = fastavro.schemaless_reader(stream, writers, readers)
+    if stream.tell() != len(body):
+        raise ValueError(f"{len(body) - stream.tell()} bytes are left behind the record")
+    fastavro.schemaless_writer(resolved, readers, value)
+    return resolved.getvalue()
+
+
+@lru_cache(maxsize=SCHEMAS_CACHED_MAX)
+def _plain_schema(text: str) -> Any:
+    """A schema without logical types, as fastavro keeps it; None: it is none. The cache is a worker's."""
+    try:
+        return _parsed_plain(json.loads(text))
+    except (ValueError, KeyError, TypeError, SchemaParseException, UnknownType):
+        return None
+
+
+def _parsed_plain(schema: Any) -> Any:
+    parsed = fastavro.parse_schema(_without_logical_types(schema))
+    _set_binary_defaults(parsed)
+    return parsed
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_logical_types(value) if key in ("type", "items", "values", "fields") else value
+        for key, value in schema.items()
+        if key != "logicalType"
+    }
+
+
+def _set_binary_defaults(schema: Any) -> None:
+    """Defaults of bytes as bytes, which JSON has as text of Latin-1, and fastavro hands out as they are."""
+    if isinstance(schema, list):
+        for each in schema:
+            _set_binary_defaults(each)
+    if not isinstance(schema, dict):
+        return
+    if isinstance(schema.get("default"), str) and _is_binary(schema.get("type")):
+        schema["default"] = schema["default"].encode("latin-1")
+    for name in ("type", "items", "values", "fields"):
+        _set_binary_defaults(schema.get(name))
+
+
+def _is_binary(kind: Any) -> bool:
+    """Whether a default of this type is bytes; of a union it is of the first of its types."""
+    while isinstance(kind, list | dict) and kind:
+        kind = kind[0] if isinstance(kind, list) else kind.get("type")
+    return kind in ("bytes", "fixed")
 
 
 FieldPath = tuple[str, ...]

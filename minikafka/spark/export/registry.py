@@ -1,8 +1,9 @@
 """Schemas out of a schema registry, by Confluent's HTTP API, which Karapace and Apicurio have, too.
 
 A schema is named by its URL: ``http://registry:8081/subjects/orders-value`` (the newest version), with
-``/versions/3``, or ``/schemas/ids/7``. It is fetched once, at the start, and is the one by which every record
-is read: an Avro record that was written with another may not decode, and then goes the way of such records.
+``/versions/3``, or ``/schemas/ids/7``. It is fetched once, at the start, and says what columns there are. The
+schemas by which Avro's records were written are fetched when one is met, by its id, and kept: an id stands
+for one schema for ever.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from minikafka.spark.export.decoding import Format, Kind
+from minikafka.spark.export.decoding import Format, Kind, RegistryUnavailable
 from minikafka.spark.runtime.session import JobError
 
 TIMEOUT_S = 10.0
@@ -25,6 +27,13 @@ SCHEMA_BYTES_MAX = 16 * 1024 * 1024
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _SUFFIX = {Kind.AVRO: ".avsc", Kind.JSON: ".json", Kind.PROTOBUF: ".proto"}
 _SUBJECT = re.compile(r"/subjects/[^/]+/?$")
+_ROOT = re.compile(r"(?P<root>https?://.+?)/(?:subjects|schemas/ids)/")
+SCHEMAS_CACHED_MAX = 1000
+"""In a worker; a topic has a few."""
+
+
+class UnusableSchema(JobError):
+    """The registry answers, and what it has is no schema to read by."""
 
 
 def fetched(formats: Mapping[str | None, Format], directory: Path) -> dict[str | None, Format]:
@@ -42,16 +51,32 @@ def _fetched(wanted: Format, directory: Path) -> Format:
     url, sharp, message = wanted.schema.partition("#")
     text = fetch_schema(url, wanted.kind)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", urlsplit(url).path).strip("-")
-    path = directory / f"{name}{_SUFFIX[wanted.kind]}"
+    path, number = directory / f"{name}{_SUFFIX[wanted.kind]}", 1
+    while path.exists() and path.read_text(encoding="utf-8") != text:  # of another registry
+        number += 1
+        path = directory / f"{name}-{number}{_SUFFIX[wanted.kind]}"
     path.write_text(text, encoding="utf-8")
-    return Format(wanted.kind, f"{path}{sharp}{message}")
+    root = _ROOT.match(url)
+    return Format(wanted.kind, f"{path}{sharp}{message}", None if root is None else root["root"])
+
+
+@lru_cache(maxsize=SCHEMAS_CACHED_MAX)
+def schema_by_id(registry: str, schema_id: int) -> str:
+    """The text of the Avro schema of an id.
+
+    Raises:
+        UnusableSchema: there is none, or no Avro.
+        RegistryUnavailable: the registry does not answer.
+    """
+    return fetch_schema(f"{registry}/schemas/ids/{schema_id}", Kind.AVRO)
 
 
 def fetch_schema(url: str, kind: Kind) -> str:
     """The text of a schema.
 
     Raises:
-        JobError: the registry does not answer, has no such schema, or one of another kind.
+        UnusableSchema: the registry has no such schema, or one of another kind.
+        RegistryUnavailable: it does not answer.
     """
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
@@ -66,17 +91,21 @@ def fetch_schema(url: str, kind: Kind) -> str:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
             found = json.loads(response.read(SCHEMA_BYTES_MAX))
     except urllib.error.HTTPError as error:
+        kind_of_error = UnusableSchema if error.code == http.HTTPStatus.NOT_FOUND else RegistryUnavailable
         with error:
-            raise JobError(f"the schema {shown}: the registry answers {error.code} {error.reason}") from None
+            raise kind_of_error(
+                f"the schema {shown}: the registry answers {error.code} {error.reason}"
+            ) from None
     except (OSError, http.client.HTTPException) as error:
-        raise JobError(f"the schema {shown}: {getattr(error, 'reason', None) or error}") from None
+        why = getattr(error, "reason", None) or error
+        raise RegistryUnavailable(f"the schema {shown}: {why}") from None
     except ValueError as error:
-        raise JobError(f"the schema {shown}: the answer is not a registry's: {error}") from None
+        raise RegistryUnavailable(f"the schema {shown}: the answer is not a registry's: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
-        raise JobError(f"the schema {shown}: the answer is not a registry's: it has no schema")
+        raise RegistryUnavailable(f"the schema {shown}: the answer is not a registry's: it has no schema")
     given = str(found.get("schemaType", "AVRO")).lower()
     if given != kind:
-        raise JobError(f"the schema {shown} is {given}, and the format {kind}")
+        raise UnusableSchema(f"the schema {shown} is {given}, and the format {kind}")
     if found.get("references"):
-        raise JobError(f"the schema {shown} refers to others: give it as one file")
+        raise UnusableSchema(f"the schema {shown} refers to others: give it as one file")
     return str(found["schema"])

@@ -25,7 +25,9 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from minikafka.spark.runtime.delta import delta_errors
 from minikafka.spark.runtime.iceberg import iceberg_errors, open_catalog
+from minikafka.spark.runtime.s3 import delta_options, iceberg_properties, open_uri
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import Location, UnusableLocation, location
 
@@ -222,7 +224,7 @@ def file_system(place: Location) -> tuple[pyarrow.fs.FileSystem, str]:
     if not place.is_uri:
         return pyarrow.fs.LocalFileSystem(), place.text
     try:
-        files, path = pyarrow.fs.FileSystem.from_uri(place.text)
+        files, path = open_uri(place.text)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise UnusableLocation(f"{place.shown()}: no store can be opened for it: {error}") from error
     return files, path
@@ -378,7 +380,7 @@ def _iceberg(source: str, catalog: str | None) -> Table:
     with iceberg_errors(f"the Iceberg table {source} cannot be read"):
         table: Any
         if catalog is None:
-            table = StaticTable.from_metadata(source)
+            table = StaticTable.from_metadata(source, iceberg_properties())
         else:
             table = open_catalog(catalog).load_table(source)
         scan = table.scan()
@@ -416,10 +418,9 @@ def _delta(place: Location) -> Table:
             f"{place.shown()} is a Delta table, which needs deltalake: pip install 'minikafka[tables]'"
         )
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
 
-    try:
-        table = DeltaTable(place.text)
+    with delta_errors(f"the Delta table {place.shown()} cannot be read"):
+        table = DeltaTable(place.text, storage_options=delta_options(place.text))
         _check_protocol(table.protocol(), place)
         names = frozenset(field.name for field in table.schema().fields)
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
@@ -428,9 +429,6 @@ def _delta(place: Location) -> Table:
             for row in pa.table(table.deletion_vectors()).to_pylist()
         }
         partitioned = table.metadata().partition_columns
-    except (DeltaError, OSError, ValueError) as error:
-        words = " ".join(str(error).split())
-        raise JobError(f"the Delta table {place.shown()} cannot be read: {words}") from error
     files, root = file_system(place)
     units: list[ParquetUnit] = []
     for action in sorted(actions, key=lambda each: (each["modification_time"], each["path"])):

@@ -1,7 +1,8 @@
 """Iceberg's catalogs, by pyiceberg: opened from what a command is given, their errors as one line.
 
 A catalog is one that pyiceberg is configured for, by its name, or a URI, before which a name may stand: the
-tables of an SQL database belong to a catalog's name.
+tables of an SQL database belong to a catalog's name. Where pyiceberg is not configured otherwise, S3 is
+that of the environment (``s3``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from minikafka.spark.runtime.s3 import iceberg_properties
 from minikafka.spark.runtime.session import JobError
 
 _NAMED: Final = re.compile(r"(?:(?P<name>[\w-]+)=)?(?P<uri>[A-Za-z][A-Za-z0-9+.-]*://.*)", re.DOTALL)
@@ -29,11 +31,14 @@ def catalog_uri(text: str) -> str | None:
 def open_catalog(text: str, **properties: str) -> Any:
     """The catalog. Raises what pyiceberg raises, see ``iceberg_errors``."""
     from pyiceberg.catalog import load_catalog
+    from pyiceberg.utils.config import Config
 
     named = _NAMED.fullmatch(text)
-    if named is None:
-        return load_catalog(text, **properties)
-    return load_catalog(named["name"] or _DEFAULT_NAME, uri=named["uri"], **properties)
+    name = text if named is None else named["name"] or _DEFAULT_NAME
+    configured = Config().get_catalog_config(name) or {}
+    by_environment = {key: text for key, text in iceberg_properties().items() if key not in configured}
+    given = properties if named is None else {"uri": named["uri"], **properties}
+    return load_catalog(name, **{**by_environment, **given})
 
 
 def check_catalog_file(text: str) -> None:
@@ -60,7 +65,7 @@ def without_password(text: str) -> str:
 
 @contextmanager
 def iceberg_errors(what: str) -> Iterator[None]:
-    """What pyiceberg, its database or its HTTP client raise, as one line. Raises JobError."""
+    """What pyiceberg, its database, its HTTP or its Thrift client raise, as one line. Raises JobError."""
     from pyiceberg import exceptions
 
     found: list[type[Exception]] = [OSError, ValueError, NotImplementedError, ImportError]
@@ -70,6 +75,12 @@ def iceberg_errors(what: str) -> Iterator[None]:
 
         found.append(SQLAlchemyError)
     except ImportError:  # a catalog that needs no database
+        pass
+    try:
+        from thrift.Thrift import TException
+
+        found.append(TException)
+    except ImportError:  # a catalog that is not Hive's
         pass
     try:
         yield

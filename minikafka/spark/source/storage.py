@@ -2,8 +2,8 @@
 
 A location is a string: a path, or a URI that ``pyarrow.fs.FileSystem.from_uri`` knows. ``Location.open``
 opens it; both storages answer the same few questions, and only ever read. A store's settings are the URI's
-query, credentials are in the environment of the driver and of each worker: what is in a URI gets into
-reports and tables.
+query, or of S3 in the environment (``runtime/s3``); credentials are in the environment of the driver and of
+each worker: what is in a URI gets into reports and tables.
 
 All paths are absolute, or inside the store; joined with "/". Sizes and positions are bytes.
 
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from minikafka.errors import MinikafkaError
+from minikafka.spark.runtime.s3 import open_uri
 from minikafka.types import Buffer
 
 _URI = re.compile(
@@ -266,7 +267,7 @@ class Location(NamedTuple):
         if not self.is_uri:
             return LocalStorage(), self.text
         try:
-            file_system, path = pyarrow.fs.FileSystem.from_uri(self.text)
+            file_system, path = open_uri(self.text)
         except (pa.ArrowException, ValueError, OSError) as error:
             raise UnusableLocation(
                 f"{self.shown()}: no store can be opened for it: {_reason(error)}"

@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -23,8 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
+from minikafka.spark.runtime.delta import delta_errors
+from minikafka.spark.runtime.s3 import delta_options, endpoint
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.source.storage import location
 from minikafka.spark.tables.columns import as_arrow, as_spark
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.partitioning import (
@@ -48,6 +48,7 @@ from minikafka.spark.tables.table import (
     decode_progress,
     encode_progress,
     need,
+    place_of,
     table_name,
 )
 
@@ -80,10 +81,10 @@ class DeltaTables:
     renames = False
 
     def __init__(self, output: str) -> None:
-        """Raises JobError: deltalake is not installed."""
+        """Raises JobError: deltalake is not installed, or the place cannot be used."""
         need("deltalake")
         need("mmh3")
-        self._root = output if location(output).is_uri else os.path.abspath(output)
+        self._root = place_of(output)
 
     def __repr__(self) -> str:
         return f"DeltaTables({self._root!r})"
@@ -91,17 +92,6 @@ class DeltaTables:
     def table(self, topic: str, *, errors: bool = False) -> DeltaTable:
         """The table of a topic, or of its errors."""
         return DeltaTable(f"{self._root.rstrip('/')}/{table_name(topic, errors=errors)}")
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    from deltalake.exceptions import DeltaError
-
-    try:
-        yield
-    except (DeltaError, OSError, ValueError) as error:
-        words = " ".join(str(error).split("\n")[0].split())
-        raise JobError(f"{what} cannot be used: {words or type(error).__name__}") from error
 
 
 class DeltaTable:
@@ -120,9 +110,10 @@ class DeltaTable:
         import deltalake
         from deltalake.exceptions import TableNotFoundError
 
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             try:
-                self._table = deltalake.DeltaTable(self._root)
+                options = delta_options(self._root)
+                self._table = deltalake.DeltaTable(self._root, storage_options=options)
             except TableNotFoundError:
                 return False
         text = self.properties.get(PARTITIONS)
@@ -140,7 +131,7 @@ class DeltaTable:
         given = dict(properties)
         if partitions:
             given[PARTITIONS] = ", ".join(map(str, partitions))
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             if "://" not in self._root:
                 os.makedirs(self._root, exist_ok=True)
             deltalake.DeltaTable.create(
@@ -149,6 +140,7 @@ class DeltaTable:
                 mode="error",
                 partition_by=[each.name for each in partitions],
                 configuration=given,
+                storage_options=delta_options(self._root),
                 raise_if_key_not_exists=False,
             )
         self.load()
@@ -158,7 +150,7 @@ class DeltaTable:
         from deltalake.exceptions import CommitFailedError
 
         columns = as_arrow(evolution.columns)
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             try:
                 self._table.alter.add_columns(
                     deltalake.Schema.from_arrow(columns).fields,
@@ -189,13 +181,13 @@ class DeltaTable:
 
     @property
     def store(self) -> Store:
-        return Store(self._root)
+        return Store(self._root, endpoint=endpoint())
 
     def progress(self) -> Progress | None:
         """From the newest commitInfo of an export. Where the log no longer has any, offsets are those of the
         transaction identifiers."""
         for count in HISTORY:
-            with _told(f"the table {self.name}"):
+            with delta_errors(f"the table {self.name} cannot be used"):
                 history = self._table.history(count)
             for entry in history:
                 if COMMIT in entry:
@@ -225,7 +217,7 @@ class DeltaTable:
 
     def history(self, commits_max: int) -> list[Commit]:
         """From the commitInfos of its log."""
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             entries = self._table.history(commits_max)
         found = []
         for entry in entries:
@@ -242,7 +234,7 @@ class DeltaTable:
         return found
 
     def live_files(self) -> list[LiveFile]:
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             actions = pa.table(self._table.get_add_actions(flatten=True))
         names = [each.name for each in self._partitions]
         found = []
@@ -324,7 +316,7 @@ class DeltaTable:
         else:
             said[MERGED] = str(len(change.removed))
         try:
-            with _told(f"the table {self.name}"):
+            with delta_errors(f"the table {self.name} cannot be used"):
                 self._write(actions, schema, said, versions)
         except JobError as error:
             raise CommitUnknown(
@@ -390,7 +382,7 @@ class DeltaTable:
     def expire(self, before_ms: int) -> int:
         """Delta's vacuum: files that were removed from the table before, and the log's own retention."""
         hours = max(0, (time.time_ns() // 1_000_000 - before_ms) // HOUR_MS)
-        with _told(f"the table {self.name}"):
+        with delta_errors(f"the table {self.name} cannot be used"):
             removed = self._table.vacuum(
                 retention_hours=hours, dry_run=False, enforce_retention_duration=False
             )

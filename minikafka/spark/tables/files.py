@@ -27,6 +27,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from minikafka.files import OsFiles
+from minikafka.spark.runtime.s3 import Endpoint, open_uri
 from minikafka.spark.tables.columns import projected_batch
 
 DATA = "data"
@@ -53,6 +54,8 @@ class Store(NamedTuple):
     """A path or URI."""
     io: Mapping[str, str] | None = None
     """The properties of pyiceberg's file systems; None: pyarrow's own."""
+    endpoint: Endpoint | None = None
+    """Of S3 for pyarrow's own, as the driver's environment has it: an executor needs no more than keys."""
 
     def open(self, name: str = "") -> tuple[pyarrow.fs.FileSystem, str]:
         """A file system and the path in it, of the table or of ``name`` below it."""
@@ -72,8 +75,7 @@ class Store(NamedTuple):
             # Not pyiceberg's own, which makes directories: one that is gone must stay so.
             return pyarrow.fs.LocalFileSystem(), path
         if "://" in place:
-            system, path = pyarrow.fs.FileSystem.from_uri(place)
-            return system, path
+            return open_uri(place, self.endpoint)
         return pyarrow.fs.LocalFileSystem(), place
 
 

@@ -13,7 +13,6 @@ one of its keys (copy on write).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +27,6 @@ from minikafka.spark.runtime.iceberg import (
     without_password,
 )
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.source.storage import location
 from minikafka.spark.tables.columns import as_arrow, as_spark, small_field
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.partitioning import PartitionField, from_iceberg
@@ -47,6 +45,7 @@ from minikafka.spark.tables.table import (
     encode_numbers,
     encode_progress,
     need,
+    place_of,
     table_name,
 )
 
@@ -78,7 +77,7 @@ class IcebergTables:
         need("pyiceberg")
         if (catalog_uri(catalog) or "").startswith("sqlite:"):
             need("sqlalchemy")
-        properties = {} if warehouse is None else {"warehouse": _as_uri(warehouse)}
+        properties = {} if warehouse is None else {"warehouse": _as_uri(warehouse, catalog)}
         self._shown = without_password(catalog)
         self._namespace = namespace
         with iceberg_errors(f"the catalog {self._shown} cannot be used"):
@@ -97,11 +96,13 @@ class IcebergTables:
         return IcebergTable(self._catalog, (self._namespace, table_name(topic, errors=errors)), self._shown)
 
 
-def _as_uri(text: str) -> str:
-    """A path as a URI, so that it means the same to every reader; a warehouse's name stays."""
-    if location(text).is_uri:
+def _as_uri(text: str, catalog: str) -> str:
+    """A path as a URI, so that it means the same to every reader; a name stays, which REST catalogs have for
+    their warehouses."""
+    if "/" not in text and (catalog_uri(catalog) or "").startswith(("http:", "https:")):
         return text
-    return f"file://{os.path.abspath(text)}"
+    place = place_of(text)
+    return place if "://" in place else f"file://{place}"
 
 
 class IcebergTable:

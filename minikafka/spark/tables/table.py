@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 
 from minikafka.errors import UNDECODABLE
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.source.storage import location
 from minikafka.spark.tables.columns import Path, Rename
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.partitioning import PartitionField
@@ -239,6 +240,23 @@ class Tables(Protocol):
     """Whether columns can be renamed."""
 
     def table(self, topic: str, *, errors: bool = False) -> Table: ...
+
+
+def place_of(output: str) -> str:
+    """What the user gave as the place of tables: an absolute path, or a URI.
+
+    Raises:
+        JobError: it has settings behind a ?, which would end up in the names of files.
+    """
+    place = location(output)
+    if not place.is_uri:
+        return place.text
+    if place.shown() != place.text:
+        raise JobError(
+            f"the output {place.shown()} cannot have settings behind ?: those of S3 are in the environment "
+            "(AWS_ENDPOINT_URL, AWS_REGION)"
+        )
+    return place.text
 
 
 def need(module: str) -> None:
