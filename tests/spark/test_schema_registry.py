@@ -55,6 +55,7 @@ ANSWERS = {
     "/schemas/ids/11": {"schema": "{}", "schemaType": "JSON"},
     "/schemas/ids/12": {"schema": json.dumps(OTHER)},
 }
+STATUSES = {"/schemas/ids/4294967295": 400, "/schemas/ids/13": 503, "/schemas/ids/14": 401}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -66,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
         self.asked.append(self.headers["Authorization"])
         found = ANSWERS.get(self.path)
         data = json.dumps(found or {"error_code": 40401, "message": "Subject not found."}).encode()
-        self.send_response(200 if found else 404)
+        self.send_response(STATUSES.get(self.path, 200 if found else 404))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -173,6 +174,7 @@ def test_each_record_is_read_by_the_schema_that_wrote_it(registry: str, fresh_ca
     ("data", "says"),
     [
         (framed(99, AVRO, {"id": 5}), "ids/99: the registry answers 404 Not Found"),
+        (framed(4294967295, AVRO, {"id": 5}), "ids/4294967295: the registry answers 400 Bad Request"),
         (framed(10, AVRO, {"id": 5}), "the schema 10 of the registry is not Avro"),
         (framed(11, AVRO, {"id": 5}), "ids/11 is json, and the format avro"),
         (framed(12, OTHER, {"id": "x"}), "mismatch"),
@@ -195,4 +197,8 @@ def test_a_registry_that_is_away_is_no_records_error(registry: str, fresh_cache:
     read = avro_decoder(json.dumps(AVRO), "orders", "http://127.0.0.1:1")._make()
     with pytest.raises(RegistryUnavailable, match=r"ids/7: .*refused"):
         read(framed(7, AVRO, {"id": 5}))
+    read = avro_decoder(json.dumps(AVRO), "orders", f"http://{registry}")._make()
+    for schema_id, status in ((13, 503), (14, 401)):
+        with pytest.raises(RegistryUnavailable, match=f"ids/{schema_id}: the registry answers {status}"):
+            read(framed(schema_id, AVRO, {"id": 5}))
     assert issubclass(UnusableSchema, JobError) and not issubclass(UnusableSchema, RegistryUnavailable)

@@ -28,6 +28,17 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _SUFFIX = {Kind.AVRO: ".avsc", Kind.JSON: ".json", Kind.PROTOBUF: ".proto"}
 _SUBJECT = re.compile(r"/subjects/[^/]+/?$")
 _ROOT = re.compile(r"(?P<root>https?://.+?)/(?:subjects|schemas/ids)/")
+_ASK_AGAIN = frozenset(
+    {
+        http.HTTPStatus.UNAUTHORIZED,
+        http.HTTPStatus.FORBIDDEN,
+        http.HTTPStatus.PROXY_AUTHENTICATION_REQUIRED,
+        http.HTTPStatus.REQUEST_TIMEOUT,
+        http.HTTPStatus.TOO_MANY_REQUESTS,
+    }
+)
+"""Answers that say nothing of the schema. Others below 500 say that it is no schema's id: a record that has any
+four bytes for it must not end the run."""
 SCHEMAS_CACHED_MAX = 1000
 """In a worker; a topic has a few."""
 
@@ -91,7 +102,8 @@ def fetch_schema(url: str, kind: Kind) -> str:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
             found = json.loads(response.read(SCHEMA_BYTES_MAX))
     except urllib.error.HTTPError as error:
-        kind_of_error = UnusableSchema if error.code == http.HTTPStatus.NOT_FOUND else RegistryUnavailable
+        is_away = error.code in _ASK_AGAIN or error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR
+        kind_of_error = RegistryUnavailable if is_away else UnusableSchema
         with error:
             raise kind_of_error(
                 f"the schema {shown}: the registry answers {error.code} {error.reason}"
