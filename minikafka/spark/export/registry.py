@@ -37,8 +37,8 @@ _ASK_AGAIN = frozenset(
         http.HTTPStatus.TOO_MANY_REQUESTS,
     }
 )
-"""Answers that say nothing of the schema. Others below 500 say that it is no schema's id: a record that has any
-four bytes for it must not end the run."""
+"""Answers that say nothing of the schema. Others below 500 say that it is no schema's id: a record that has
+any four bytes for it must not end the run."""
 SCHEMAS_CACHED_MAX = 1000
 """In a worker; a topic has a few."""
 
