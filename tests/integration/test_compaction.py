@@ -97,7 +97,9 @@ def test_the_newest_record_of_each_key_stays(start_broker: StartBroker, topic: s
     check(found, written)
     assert confluent.latest(broker.bootstrap, topic) == len(written) + 2
     checkpoint = Path(broker.partition_dir(topic)).parent / "cleaner-offset-checkpoint"
-    confluent.wait_until(lambda: f"{topic} 0 " in checkpoint.read_text(), "the checkpoint")
+    confluent.wait_until(
+        lambda: checkpoint.exists() and f"{topic} 0 " in checkpoint.read_text(), "the checkpoint"
+    )
     broker.stop()
     broker.start()
     assert read_to_end(broker, topic) == found

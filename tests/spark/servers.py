@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
-import tarfile
 import time
 import urllib.error
 import urllib.request
@@ -186,8 +186,7 @@ class SchemaRegistry(JavaServer):
     def __init__(self, directory: Path, bootstrap: str) -> None:
         directory.mkdir()
         home = directory / "apicurio"
-        with tarfile.open(artifact(*self.ARTIFACT)) as files:
-            files.extractall(home, filter="data")
+        shutil.unpack_archive(artifact(*self.ARTIFACT), home, "gztar")
         (runner,) = home.glob("*-runner.jar")
         port = free_port()
         super().__init__(

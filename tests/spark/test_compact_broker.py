@@ -70,7 +70,9 @@ def written() -> list[Record]:
 def until_the_high_watermark_is_noted(broker: BrokerProcess) -> None:
     end = confluent.latest(broker.bootstrap, TOPIC)
     checkpoint = broker.data_dir / "replication-offset-checkpoint"
-    confluent.wait_until(lambda: f"{TOPIC} 0 {end}\n" in checkpoint.read_text(), "the checkpoint")
+    confluent.wait_until(
+        lambda: checkpoint.exists() and f"{TOPIC} 0 {end}\n" in checkpoint.read_text(), "the checkpoint"
+    )
 
 
 def newest(broker: BrokerProcess) -> tuple[dict[bytes, bytes | None], int]:
