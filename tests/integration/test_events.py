@@ -19,7 +19,9 @@ PROPERTIES = {
     "replica.lag.time.max.ms": 1500,
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
+    "zookeeper.session.timeout.ms": 6_000,
 }
+"""The brokers are one process, which a busy machine may keep from running for seconds."""
 
 
 class Events:
