@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from minikafka.protocol.records.records import Record, build_batch
+from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.partitioning import parse_partitions
-from minikafka.spark.tables.table import Progress, Table, Tables
+from minikafka.spark.tables.table import Change, Progress, Table, Tables
 from tests.spark.export_support import make_job, options
-from tests.spark.logs import NOW_MS
+from tests.spark.logs import NOW_MS, LogDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,3 +111,20 @@ def written(base_offset: int, *records: tuple[bytes | None, bytes | None]) -> by
         for index, (key, value) in enumerate(records)
     ]
     return build_batch(found, base_offset=base_offset)
+
+
+def lose_to_another_export(
+    spark: SparkSession, logs: LogDir, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Export the topic "t", while another export comes in between before the commit: the first is refused."""
+    table_type = type(tables.table("t"))
+    commit = table_type.commit
+
+    def late(self: Any, change: Change) -> None:
+        monkeypatch.setattr(table_type, "commit", commit)
+        assert len(export(spark, logs.path, tables)) == 1  # the other one, from start to end
+        commit(self, change)
+
+    monkeypatch.setattr(table_type, "commit", late)
+    with pytest.raises(JobError, match=r"another export has written to the table .* committed nothing"):
+        export(spark, logs.path, tables)

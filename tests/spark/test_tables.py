@@ -31,6 +31,7 @@ from tests.spark.tables_support import (
     export,
     files_below,
     lake,
+    lose_to_another_export,
     offsets,
     open_table,
     progress,
@@ -206,17 +207,7 @@ def test_of_two_exports_at_once_one_loses(
     logs = LogDir(tmp_path / "logs")
     logs.segment("t", [batch(0, 10)])
     tables = lake(kind, tmp_path / "lake")
-    table_type = type(tables.table("t"))
-    commit = table_type.commit
-
-    def late(self: Any, change: Any) -> None:
-        monkeypatch.setattr(table_type, "commit", commit)
-        assert len(export(spark, logs.path, tables)) == 1  # the other one, from start to end
-        commit(self, change)
-
-    monkeypatch.setattr(table_type, "commit", late)
-    with pytest.raises(JobError, match=r"another export has written to the table .* committed nothing"):
-        export(spark, logs.path, tables)
+    lose_to_another_export(spark, logs, tables, monkeypatch)
     assert offsets(tables, "t") == [*range(10)]
     assert len(files_below(tmp_path / "lake")) == 1, "the loser's files are gone"
 

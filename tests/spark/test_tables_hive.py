@@ -5,17 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from minikafka.cli import export as command
-from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.iceberg import IcebergTables
-from minikafka.spark.tables.table import Change
 from tests.spark.logs import LogDir, batch
 from tests.spark.servers import HiveMetastore
-from tests.spark.tables_support import export, files_below, offsets, progress
+from tests.spark.tables_support import export, files_below, lose_to_another_export, offsets, progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,17 +42,7 @@ def test_a_hive_metastores_table_grows_and_of_two_exports_at_once_one_loses(
     logs.segment("t", [batch(0, 10)])
     export(spark, logs.path, tables)
     logs.segment("t", [batch(10, 5)], base_offset=10)
-    table_type = type(tables.table("t"))
-    commit = table_type.commit
-
-    def late(self: Any, change: Change) -> None:
-        monkeypatch.setattr(table_type, "commit", commit)
-        assert len(export(spark, logs.path, tables)) == 1  # the other one, from start to end
-        commit(self, change)
-
-    monkeypatch.setattr(table_type, "commit", late)
-    with pytest.raises(JobError, match=r"another export has written to the table .* committed nothing"):
-        export(spark, logs.path, tables)
+    lose_to_another_export(spark, logs, tables, monkeypatch)
     assert offsets(tables, "t") == [*range(15)] and progress(tables, "t").number == 2
     assert len(files_below(hive.warehouse)) == 2, "the loser's files are gone"
     assert export(spark, logs.path, tables) == []

@@ -17,11 +17,11 @@ from minikafka.cli.main import main
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.files import RunDirectory
 from minikafka.spark.tables.iceberg import IcebergTables
-from minikafka.spark.tables.table import Change, CommitUnknown
+from minikafka.spark.tables.table import CommitUnknown
 from tests.integration.support.process import java_is_there
 from tests.spark.logs import LogDir, batch
 from tests.spark.servers import IcebergRest
-from tests.spark.tables_support import export, offsets, open_table, rows, written
+from tests.spark.tables_support import export, lose_to_another_export, offsets, open_table, rows, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,17 +108,7 @@ def test_of_two_exports_at_once_the_server_refuses_one(
 ) -> None:
     logs = LogDir(tmp_path / "logs")
     logs.segment("t", [batch(0, 10)])
-    table_type = type(tables.table("t"))
-    commit = table_type.commit
-
-    def late(self: Any, change: Change) -> None:
-        monkeypatch.setattr(table_type, "commit", commit)
-        assert len(export(spark, logs.path, tables)) == 1  # the other one, from start to end
-        commit(self, change)
-
-    monkeypatch.setattr(table_type, "commit", late)
-    with pytest.raises(JobError, match=r"another export has written to the table .* committed nothing"):
-        export(spark, logs.path, tables)
+    lose_to_another_export(spark, logs, tables, monkeypatch)
     assert offsets(tables, "t") == [*range(10)]
     assert len(files_of(tables, rest)) == 1, "the loser's files are gone"
 

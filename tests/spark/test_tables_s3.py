@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -26,7 +26,16 @@ from minikafka.spark.tables.files import ORPHAN_AGE_MS, RUNNING
 from minikafka.spark.tables.table import Change, Conflict, Tables, place_of
 from tests.spark.logs import LogDir, batch
 from tests.spark.object_store import CREDENTIALS, ObjectStore
-from tests.spark.tables_support import KINDS, export, offsets, open_table, progress, rows, written
+from tests.spark.tables_support import (
+    KINDS,
+    export,
+    lose_to_another_export,
+    offsets,
+    open_table,
+    progress,
+    rows,
+    written,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,17 +156,7 @@ def test_of_two_exports_at_once_one_loses_and_removes_its_files(
     logs = LogDir(tmp_path / "logs")
     logs.segment("t", [batch(0, 10)])
     tables = lake(kind, store, place, tmp_path)
-    table_type = type(tables.table("t"))
-    commit = table_type.commit
-
-    def late(self: Any, change: Change) -> None:
-        monkeypatch.setattr(table_type, "commit", commit)
-        assert len(export(spark, logs.path, tables)) == 1  # the other one, from start to end
-        commit(self, change)
-
-    monkeypatch.setattr(table_type, "commit", late)
-    with pytest.raises(JobError, match=r"another export has written to the table .* committed nothing"):
-        export(spark, logs.path, tables)
+    lose_to_another_export(spark, logs, tables, monkeypatch)
     assert offsets(tables, "t") == [*range(10)]
     assert len(data_files(store, place)) == 1
 
