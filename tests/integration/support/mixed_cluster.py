@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Producer
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.records.batch import iterate_headers
@@ -36,7 +38,7 @@ PROPERTIES: Final = {
     "transaction.state.log.num.partitions": "4",
     "transaction.state.log.replication.factor": "3",
     "unclean.leader.election.enable": "false",
-    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.session.timeout.ms": "30000",  # of the dead, too: ``kill`` says who they are
 }
 
 
@@ -101,7 +103,7 @@ class MixedCluster:
         """As ZooKeeper has it."""
         with self._store() as store:
             data, _ = store.get("/controller")
-        return int(data.split(b'"brokerid":')[1].split(b",")[0])
+        return _controller_of(data)
 
     def partitions(self, topic: str, node_id: int) -> dict[int, PartitionState]:
         """What that broker tells clients; empty when it does not know the topic."""
@@ -224,35 +226,31 @@ class MixedCluster:
         for node_id in node_ids:
             self.brokers[node_id].process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
 
-    def hand_over(self, kind: Kind, *, kill: bool = False) -> int:
-        """A broker of ``kind`` becomes controller. The one before finds out when it wakes up again, or with
-        ``kill`` when it is started again, which it is."""
+    def hand_over(self, node_ids: Collection[int], *, kill: bool = False) -> None:
+        """One of these becomes controller. The one before finds out when it wakes up again, or with ``kill``
+        when it is started again, which it is."""
         killed = [self.controller()] if kill else []
-        self.kill(*killed)
         others = [
             node_id
-            for node_id, each in self.kinds.items()
-            if each != kind and self.brokers[node_id].is_running()
+            for node_id, broker in self.brokers.items()
+            if node_id not in node_ids and node_id not in killed and broker.is_running()
         ]
         self.pause(others)
         try:
+            if killed:
+                self.kill(*killed)
             with self._store() as store:
-                store.delete("/controller")
+                if not killed:
+                    store.delete("/controller")
                 confluent.wait_until(lambda: store.exists("/controller") is not None, "there is a controller")
         finally:
             self.go_on(others)
         self.start(*killed)
         controller = self.controller()
-        assert self.kinds[controller] == kind
-        return controller
+        assert controller in node_ids, controller
 
     def start(self, *node_ids: int) -> None:
-        """Side by side. Apache Kafka's broker ends at once while its registration from before a kill is still
-        there."""
-        for node_id in set(node_ids) & set(self.of_kind("kafka")):
-            confluent.wait_until(
-                lambda node_id=node_id: not self._is_registered(node_id), f"broker {node_id} is forgotten"
-            )
+        """Side by side."""
         threads = [threading.Thread(target=self.brokers[node_id].start) for node_id in node_ids]
         for each in threads:
             each.start()
@@ -260,13 +258,26 @@ class MixedCluster:
             each.join()
         assert all(self.brokers[node_id].is_running() for node_id in node_ids)
 
-    def _is_registered(self, node_id: int) -> bool:
-        with self._store() as store:
-            return store.exists(f"/brokers/ids/{node_id}") is not None
-
     def kill(self, *node_ids: int) -> None:
+        """Their sessions end at once, not when nothing has come from them for long: on a busy machine that
+        may also be true of the living."""
         for node_id in node_ids:
             self.brokers[node_id].kill()
+        if not node_ids:
+            return
+        with self._store() as store:
+            for node_id in node_ids:
+                with suppress(NoNodeError):
+                    store.delete(f"/brokers/ids/{node_id}")
+            with suppress(NoNodeError):
+                data, stat = store.get("/controller")
+                if _controller_of(data) in node_ids:
+                    store.delete("/controller", stat.version)
+
+    def repair(self) -> None:
+        """All run again, whatever a test that failed has done to them."""
+        self.go_on(node_id for node_id, broker in self.brokers.items() if broker.is_running())
+        self.start(*(node_id for node_id, broker in self.brokers.items() if not broker.is_running()))
 
     def lose_directory(self, node_id: int, topic: str, partition: int) -> Path:
         """The log directory that has this replica becomes a file, as of a disk that is gone."""
@@ -388,6 +399,11 @@ class MixedCluster:
         )
 
 
+def _controller_of(data: bytes) -> int:
+    """``data``: of the node ``/controller``."""
+    return int(json.loads(data)["brokerid"])
+
+
 def is_whole(states: Mapping[int, PartitionState]) -> bool:
     """Each partition has a leader, and all its replicas in the ISR."""
     return all(
@@ -411,5 +427,11 @@ def mixed_cluster(directory: Path, kinds: Mapping[int, Kind], *, first: int) -> 
         zookeeper.kill()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    confluent.wait_until(condition, what, deadline_s=DEADLINE_S)
+def until(condition: Callable[[], bool], what: str, *, seen: Callable[[], object] | None = None) -> None:
+    """``seen``: what to say of a wait in vain."""
+    try:
+        confluent.wait_until(condition, what, deadline_s=DEADLINE_S)
+    except AssertionError as error:
+        if seen is None:
+            raise
+        raise AssertionError(f"{error}; seen: {seen()}") from None
