@@ -196,12 +196,14 @@ async def insist(run: ClusterRun, action: Action) -> None:
     raise TimeoutError(f"{action} is not done")
 
 
-async def lift_limits(run: ClusterRun) -> None:
-    """What an administrator does when the faults are over: away with what slows a cluster down."""
-    kinds = {action.kind for action in run.plan.actions}
-    for kind in (ActionKind.SET_QUOTA, ActionKind.SET_THROTTLE):
-        if kind in kinds:
-            await insist(run, Action(after_ms=0, kind=kind))
+async def lift_limits(run: ClusterRun) -> bool:
+    """What an administrator does when the faults are over: away with what slows a cluster down. Returns
+    whether anything may have."""
+    drawn = {action.kind for action in run.plan.actions}
+    kinds = [kind for kind in (ActionKind.SET_QUOTA, ActionKind.SET_THROTTLE) if kind in drawn]
+    for kind in kinds:
+        await insist(run, Action(after_ms=0, kind=kind))
+    return bool(kinds)
 
 
 PAUSE_MS = (200, 2_500)

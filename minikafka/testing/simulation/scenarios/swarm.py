@@ -563,6 +563,15 @@ class SwarmRun(ClusterRun):
         """Of every topic: a group's offsets and a topic of the administrator can be lost, too."""
         return every_topic_is_whole(self)
 
+    async def until_whole(self) -> None:
+        """A throttle may be below what is written, and is lifted when the cluster does not become whole."""
+        try:
+            await super().until_whole()
+        except TimeoutError:
+            if not await lift_limits(self):
+                raise
+            await super().until_whole()
+
     async def finish(self) -> None:
         """And of the other topics, that they are whole or gone."""
         await until(lambda: not self._unsettled(), "other topics are whole or gone")
