@@ -452,7 +452,8 @@ class UnifiedLog:
                 )
             if found is None:
                 metadata = self.offset_metadata(min(fetch_offset, end_offset))
-                metadata = metadata._replace(message_offset=Offset(fetch_offset))
+                if fetch_offset > end_offset:
+                    metadata = metadata._replace(message_offset=Offset(fetch_offset))
                 return FetchData(
                     metadata,
                     b"",

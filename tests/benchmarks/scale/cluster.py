@@ -17,7 +17,7 @@ from minikafka.coordination import paths
 from tests.benchmarks.broker import resident_mb
 from tests.benchmarks.cluster import cpu_by_broker, running_cluster
 from tests.benchmarks.scale.brokers import OURS, Row, Watch, growth, limit_row, until
-from tests.benchmarks.scale.partitions import ADMIN_S, SOCKET_TIMEOUT_MS, admin, topics_of
+from tests.benchmarks.scale.partitions import ADMIN_S, SOCKET_TIMEOUT_MS, admin, logs, topics_of
 from tests.integration.support.cluster import ProcessCluster
 
 COUNTS, QUICK_COUNTS = (100, 1_000, 6_000), (100,)
@@ -84,7 +84,7 @@ def led(cluster: ProcessCluster, asked: int, count: int, *, by: Collection[int])
 
 
 def created(cluster: ProcessCluster, count: int, *, replicas: list[int]) -> Row:
-    """Until all brokers name a leader for each, and all replicas are in sync."""
+    """Until all brokers name a leader for each, and have made all logs."""
     watch = watch_of(cluster)
     client = admin(cluster.brokers[replicas[0]])
     for name, partitions in topics_of(count):
@@ -94,6 +94,8 @@ def created(cluster: ProcessCluster, count: int, *, replicas: list[int]) -> Row:
         ].result(ADMIN_S)
     for each in cluster.brokers:
         until(lambda each=each: led(cluster, each, count, by=replicas[:1]), "all are led", pause_s=0.2)
+    for broker in cluster.brokers.values():
+        until(lambda broker=broker: logs(broker) == count, "all logs are there", pause_s=0.2)
     spent = watch.spent()
     return {"creating, s": round(spent.seconds, 2), "creating, CPU s": round(spent.cpu_s, 2)}
 
@@ -158,7 +160,7 @@ def deleted(cluster: ProcessCluster) -> Row:
     ).values():
         done.result(ADMIN_S)
     until(
-        lambda: not any(any(each.data_dir.glob("scale-*")) for each in cluster.brokers.values()),
+        lambda: not any(logs(each) for each in cluster.brokers.values()),
         "the directories are gone",
         pause_s=0.2,
     )

@@ -118,7 +118,7 @@ def led(broker: BrokerProcess) -> int:
 
 
 def created(broker: BrokerProcess, count: int) -> Row:
-    """Until all are led."""
+    """Until all are led and have a log."""
     watch = Watch([broker.pid])
     client = admin(broker)
     for name, partitions in topics_of(count):
@@ -127,8 +127,14 @@ def created(broker: BrokerProcess, count: int) -> Row:
             name
         ].result(ADMIN_S)
     until(lambda: led(broker) == count, f"{count} partitions are led")
+    until(lambda: logs(broker) == count, f"{count} logs are there", pause_s=0.2)
     spent = watch.spent()
     return {"creating, s": round(spent.seconds, 2), "creating, CPU s": round(spent.cpu_s, 2)}
+
+
+def logs(broker: BrokerProcess) -> int:
+    """How many there are: a leader is known before its log is made."""
+    return sum(1 for _ in broker.data_dir.glob("scale-*"))
 
 
 def idle(broker: BrokerProcess, seconds: float) -> float:
