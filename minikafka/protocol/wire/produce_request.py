@@ -27,6 +27,8 @@ from minikafka.protocol.wire.reading import (
 from minikafka.steps import ELEMENTS_A_STEP, Steps
 
 FLEXIBLE_SINCE: Final = 9
+ZSTD_SINCE: Final = 7
+"""In a request of an earlier version it is refused: its consumers may not know it (KIP-110)."""
 TOPIC_IDS_SINCE: Final = 13
 
 _I16 = Struct(">h")

@@ -31,10 +31,16 @@ from typing import Any, Final
 from uuid import UUID
 
 from minikafka.errors import PeerProtocolError
-from minikafka.protocol.records.batch import ATTRIBUTES_LOW_AT, HEADER_SIZE, TRANSACTIONAL_MASK
+from minikafka.protocol.records.batch import (
+    ATTRIBUTES_LOW_AT,
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    TRANSACTIONAL_MASK,
+)
+from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.fast_paths import FETCH_TOPIC_IDS_SINCE, plain_produce_answer
-from minikafka.protocol.wire.produce_request import FLEXIBLE_SINCE, ProduceRequest
+from minikafka.protocol.wire.produce_request import FLEXIBLE_SINCE, ZSTD_SINCE, ProduceRequest
 from minikafka.protocol.wire.reading import read_unsigned_varint
 from minikafka.protocol.wire.writing import unsigned_varint
 from minikafka.types import Buffer
@@ -84,12 +90,13 @@ class ProducePattern:
             return None
         head, fixed, index, length = self._begin(frame)
         at = self._records_at + 4
-        if (
-            (head, fixed) != self._expected
-            or at + length != size
-            or (frame[at + ATTRIBUTES_LOW_AT] & TRANSACTIONAL_MASK != 0) is not self.is_transactional
-        ):
+        if (head, fixed) != self._expected or at + length != size:
             return None
+        attributes = frame[at + ATTRIBUTES_LOW_AT]
+        if (attributes & TRANSACTIONAL_MASK != 0) is not self.is_transactional:
+            return None
+        if attributes & COMPRESSION_MASK >= CompressionType.ZSTD and self._header.api_version < ZSTD_SINCE:
+            return None  # it is refused
         return index, frame[at:]
 
     def answer(

@@ -37,11 +37,18 @@ from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.log.append import HeavyBatch
 from minikafka.log.producers.append import BY_CLIENT, AppendOrigin, AppendTerms, CheckedBatch
 from minikafka.network.connection import PendingResponse, Result
-from minikafka.protocol.records.batch import BatchHeader, is_transactional, iterate_headers
-from minikafka.protocol.records.compression import CorruptBatch
+from minikafka.protocol.records.batch import (
+    ATTRIBUTES_LOW_AT,
+    COMPRESSION_MASK,
+    BatchHeader,
+    is_transactional,
+    iterate_headers,
+)
+from minikafka.protocol.records.compression import CompressionType, CorruptBatch
 from minikafka.protocol.records.records import InvalidRecords
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
+from minikafka.protocol.wire.produce_request import ZSTD_SINCE
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import denied, permission, topic_denied
 from minikafka.server.apis.shared.current_leader import answer_produce
@@ -219,6 +226,7 @@ class _Produce:
                 )
             if not slot.topic:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {slot.topic_id}")
+            _check_compression(slot.records, self._context.api_version)
             if acks not in VALID_ACKS:
                 raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
             if not is_one_producer:
@@ -408,6 +416,23 @@ class _Produce:
             self._context.header,
             [slot.answer for slot in self._slots],
             throttle_time_ms=self._throttle_time_ms,
+        )
+
+
+def _check_compression(records: Buffer, version: int) -> None:
+    """Kafka's ``ProduceRequest.validateRecords``, which looks at the first batch, too.
+
+    Raises:
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    if (
+        version < ZSTD_SINCE
+        and len(records) > ATTRIBUTES_LOW_AT
+        and records[ATTRIBUTES_LOW_AT] & COMPRESSION_MASK == CompressionType.ZSTD
+    ):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
 
 

@@ -30,6 +30,7 @@ from minikafka.protocol.control import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.purgatory.timing_wheel import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
@@ -62,8 +63,9 @@ BROKER_EPOCH = 100
 LAG_MS = 30_000
 
 
-def batch(count: int = 1, size: int = 100) -> bytes:
-    return build_batch([Record(i, 1_700_000_000_000, None, b"x" * size, ()) for i in range(count)])
+def batch(count: int = 1, size: int = 100, compression: CompressionType = CompressionType.NONE) -> bytes:
+    records = [Record(i, 1_700_000_000_000, None, b"x" * size, ()) for i in range(count)]
+    return build_batch(records, compression=compression)
 
 
 def leader_batches(count: int, *, base_offset: int = 0, epoch: int = 0) -> bytes:

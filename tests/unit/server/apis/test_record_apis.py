@@ -10,6 +10,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
+from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.server.apis.fetch import CONSUMER_ANSWER_BYTES_MAX
@@ -25,11 +26,13 @@ def versions(key: ApiKey) -> range:
     return range(SUPPORTED[key].min, SUPPORTED[key].max + 1)
 
 
-def batch(*values: bytes, transactional: bool = False) -> bytes:
+def batch(
+    *values: bytes, transactional: bool = False, compression: CompressionType = CompressionType.NONE
+) -> bytes:
     now_ms = START_MS
     records = [Record(i, now_ms + i, b"key", value, (("h", b"v"),)) for i, value in enumerate(values)]
     ids = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0} if transactional else {}
-    return build_batch(records, transactional=transactional, **ids)
+    return build_batch(records, transactional=transactional, compression=compression, **ids)
 
 
 class Client:
@@ -148,6 +151,17 @@ async def test_each_refusal_of_produce_has_its_own_code(client: Client) -> None:
     client.topic_id = UUID(int=99)
     assert (await client.produce(latest, batch(b"a"))).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert (await client.list_offset(1, LATEST)).offset == 0, "nothing of it was appended"
+
+
+async def test_zstd_is_refused_in_a_request_of_before_it_was_introduced(client: Client) -> None:
+    """KIP-110; also of a producer that repeats itself."""
+    for version in (3, 6):
+        for _ in range(3):
+            assert (await client.produce(version, batch(b"a"))).error_code == ErrorCode.NONE
+        refused = await client.produce(version, batch(b"a", compression=CompressionType.ZSTD))
+        assert refused.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert (await client.produce(version, batch(b"a", compression=CompressionType.LZ4))).error_code == 0
+    assert (await client.produce(7, batch(b"a", compression=CompressionType.ZSTD))).base_offset == 8
 
 
 async def test_acks_0_has_no_answer_and_closes_the_connection_on_an_error(client: Client) -> None:

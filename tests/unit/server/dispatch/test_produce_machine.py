@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
 from minikafka.security.acl import AclOperation, ResourceType
@@ -28,7 +29,8 @@ from tests.unit.server.replicas import TP, batch
 
 FIRST_WITH_TOPIC_IDS = 13
 USUAL: dict[str, Any] = {
-    "at": TP, "acks": 1, "records": 1, "size": 1, "topic_of_before": False, "times": 3,
+    "at": TP, "acks": 1, "records": 1, "size": 1, "compression": CompressionType.NONE,
+    "topic_of_before": False, "times": 3,
 }  # fmt: skip
 
 
@@ -48,6 +50,9 @@ class ProduceMachine(TwoBrokers):
         acks=st.sampled_from([0, 1, 1, -1, -1]),
         records=st.sampled_from([1, 1, 3]),
         size=st.sampled_from([1, 200]),
+        compression=st.sampled_from(
+            [CompressionType.NONE, CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD]
+        ),
         topic_of_before=st.sampled_from([False, False, False, True]),
         times=st.integers(1, 4),
     )
@@ -60,11 +65,12 @@ class ProduceMachine(TwoBrokers):
         acks: int,
         records: int,
         size: int,
+        compression: CompressionType,
         topic_of_before: bool,
         times: int,
     ) -> None:
         topic_id = self.id_of(self.topic_number - topic_of_before)
-        data = [{"index": at.partition, "records": batch(records, size)}]
+        data = [{"index": at.partition, "records": batch(records, size, compression)}]
         topic = {"topic_id": topic_id} if version >= FIRST_WITH_TOPIC_IDS else {"name": at.topic}
         body = {
             "transactional_id": None,
