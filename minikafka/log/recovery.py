@@ -242,13 +242,18 @@ class LogLoader:
             if not is_sound:
                 damaged.append(segment)
             self._segments.add(segment)
-        if (
-            bases
-            and self._segments.active not in damaged
-            and not self._indexes_are_plausible(self._segments.active)
-        ):
-            damaged.append(self._segments.active)
+        if bases:
+            suspects = [*self._rolled_when_flushed(bases), self._segments.active]
+            damaged += [s for s in suspects if s not in damaged and not self._indexes_are_plausible(s)]
         return damaged
+
+    def _rolled_when_flushed(self, bases: list[int]) -> list[LogSegment]:
+        """After an unclean stop, the segment that ends at the recovery point. Its records may have been
+        flushed before it was rolled, which trims its indexes and gives the time index its last entry: those
+        had their fsync later, or not."""
+        if self._clean_shutdown or self._recovery_point not in bases[1:]:
+            return []
+        return [self._segments[bases.index(self._recovery_point) - 1]]
 
     def _check_txn_index(self, segment: LogSegment) -> bool:
         try:

@@ -261,6 +261,7 @@ class Broker:
         logger.info("%s", budget)
         await log_io.run(self._make_first_directory)
         self._store = store = await self._open_store(config, clock=self._clock)
+        first_session_id = store.session_id
         until_connected = StorePatience(store, self._clock).until_connected
         cluster_id = await until_connected("the cluster id", lambda: self._join_cluster(store, log_io))
         self._phases.done("coordination store")
@@ -275,7 +276,7 @@ class Broker:
         log_manager = await self._load_logs(configs, store, log_io, cluster_id, budget)
         disk_work = PendingDiskWork()
         recorder = await self._start_recorder(configs.broker_config, log_manager, log_io, supervisor)
-        sessions = SessionKeeper(store, record=recorder.record)
+        sessions = SessionKeeper(store, first_session_id=first_session_id, record=recorder.record)
         self._services = services = make_services(
             configs=configs,
             metadata=metadata,

@@ -152,7 +152,7 @@ def test_a_move_goes_on_after_sigkill(start_broker: StartBroker, tmp_path: Path,
         if copies:
             break
     assert copies, "never killed in the middle of a move"
-    assert f"continuing the move of {topic}-0 to {tmp_path / target}" in broker.log_text()
+    assert f"the move of {topic}-0 to {tmp_path / target} begins again" in broker.log_text()
     assert confluent.latest(broker.bootstrap, topic) == count
     with wire.RawClient(broker.port) as client:
         for offset in range(count):

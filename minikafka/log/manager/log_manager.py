@@ -309,15 +309,14 @@ class LogManager:
     def _settle(self, found: FoundLog, fate: Fate) -> None:
         at, log_directory = found.topic_partition, os.path.dirname(found.directory)
         match fate:
-            case Fate.CONTINUE:
-                copy = self._loader.open_found(found)
-                if not found.was_clean:
-                    # Of what was not flushed a segment may be empty and the next one not: a hole that the
-                    # current log does not have. And the recovery point may be that of a replica that was here
-                    # before, so all is copied again.
-                    copy.truncate_to(copy.log_start_offset)
-                self._add_future(copy)
+            case Fate.CONTINUE if found.was_clean:
+                self._add_future(self._loader.open_found(found))
                 _log.info("continuing the move of %s to %s", at, log_directory)
+            case Fate.CONTINUE:
+                # Of what was not flushed anything may be there: zeros, an empty segment before one with
+                # records. And the recovery point may be that of a replica that was here before.
+                self._settle(found, Fate.REMOVE)
+                self._begin_copy_again(at, log_directory)
             case Fate.BECOME_CURRENT:
                 path = os.path.join(log_directory, str(at))
                 self._files.rename(found.directory, path)
@@ -465,11 +464,27 @@ class LogManager:
         if self.directory_of(current) == log_directory:
             return
         self._check_all_live(topic_partition)
-        name = future_directory_name(topic_partition, random_uuid(self._rng).hex)
-        log = self._make(log_directory, name, topic_partition, current.topic_id)
-        if log is None:
+        if not self._begin_copy(topic_partition, log_directory):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log_directory} cannot take {topic_partition}")
+
+    def _begin_copy(self, topic_partition: TopicPartition, log_directory: str) -> bool:
+        """Make an empty future log of a replica that is here. False: the directory fails
+        (``take_failures``)."""
+        name = future_directory_name(topic_partition, random_uuid(self._rng).hex)
+        log = self._make(log_directory, name, topic_partition, self._logs[topic_partition].topic_id)
+        if log is None:
+            return False
         self._add_future(log)
+        return True
+
+    def _begin_copy_again(self, topic_partition: TopicPartition, log_directory: str) -> None:
+        """While loading: the replica stays where it is when there is no room for the copy."""
+        try:
+            if self._begin_copy(topic_partition, log_directory):
+                reason = "the shutdown was not clean"
+                _log.info("the move of %s to %s begins again: %s", topic_partition, log_directory, reason)
+        except KafkaError as error:
+            _log.error("the move of %s to %s is over: %s", topic_partition, log_directory, error.message)
 
     def cancel_move(self, topic_partition: TopicPartition) -> None:
         """Drop the future log, if there is one. A directory that fails is named by ``take_failures``."""

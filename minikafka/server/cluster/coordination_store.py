@@ -9,7 +9,8 @@ that everything above may rely on them, and Kafka's tools find what they expect.
 What a failing coordination store means to a client: mapped once, here.
 
 A store that does not answer for a moment ends no start: it is asked again for as long as a session without
-connection lives.
+connection lives. Nor does a session that expires meanwhile: another one begins, and ``SessionKeeper`` renews
+what the first one had.
 
 Kafka: ``KafkaZkClient.retryRequestUntilConnected``.
 
@@ -102,6 +103,7 @@ class StorePatience:
     """For one start."""
 
     def __init__(self, store: CoordinationStore, clock: Clock) -> None:
+        self._store = store
         self._patience_ms = store.session_timeout_ms
         self._clock = clock
 
@@ -109,19 +111,24 @@ class StorePatience:
         return f"StorePatience({self._patience_ms} ms)"
 
     async def until_connected(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do ``work``, from its beginning whenever the connection is lost: it must bear to be done twice.
+        """Do ``work``, from its beginning whenever the connection is lost or the session has expired: it must
+        bear to be done twice.
 
         Raises:
             ConnectionLossError: the store was away for longer than a session lives. Whatever ``work`` raises.
         """
-        patient_until_ms = self._clock.monotonic_ms() + self._patience_ms
+        patient_until_ms = None  # a request alone may take as long as a session lives
         while True:
             try:
+                await self._store.start_session()  # unless one lives
                 return await work()
-            except ConnectionLossError as error:
-                if self._clock.monotonic_ms() >= patient_until_ms:
+            except (ConnectionLossError, SessionExpiredError) as error:
+                now_ms = self._clock.monotonic_ms()
+                if patient_until_ms is None or isinstance(error, SessionExpiredError):
+                    patient_until_ms = now_ms + self._patience_ms
+                elif now_ms >= patient_until_ms:
                     raise
-                logger.warning("%s waits for the coordination store: %s", what, error)
+                logger.warning("%s: waiting for the coordination store: %s", what, error)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
 

@@ -216,8 +216,12 @@ RETRY_PAUSE_MS = 500
 class SessionKeeper:
     """Owns the session from the first registration on."""
 
-    def __init__(self, store: CoordinationStore, *, record: Record = not_recorded) -> None:
+    def __init__(
+        self, store: CoordinationStore, *, first_session_id: int | None = None, record: Record = not_recorded
+    ) -> None:
+        """``first_session_id``: of the session in which the start began, by default the present one."""
         self._store = store
+        self._first_id = store.session_id if first_session_id is None else first_session_id
         self._record = record
         self._renewals: list[Callable[[], Awaitable[None]]] = []
         self._live_id = 0
@@ -235,7 +239,14 @@ class SessionKeeper:
         self._renewals.append(renew)
 
     async def established(self) -> None:
-        """The broker is registered for the first time: the session counts from now on."""
+        """The broker is registered for the first time: the session counts from now on, if it is the one that
+        the start began with. Else that one's watches are gone, and ``run`` renews everything first."""
+        if self._store.session_id == self._first_id:
+            await self._begin_life()
+        else:
+            self._expired.set()
+
+    async def _begin_life(self) -> None:
         async with self._changed:
             if self._store.session_id != self._expired_id:  # else ``run`` begins another one
                 self._live_id = self._store.session_id
@@ -302,7 +313,7 @@ class SessionKeeper:
                 continue
             logger.warning("the coordination session had expired; the broker is registered again")
             self._record(SessionChanged(is_lost=False))
-            await self.established()
+            await self._begin_life()
             return
 
 

@@ -183,6 +183,25 @@ def test_a_damaged_index_is_rebuilt(tmp_path: Path, clean: bool, suffix: str, da
         log.close()
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_the_indexes_of_a_segment_that_was_flushed_before_it_was_rolled_are_looked_at(
+    tmp_path: Path, suffix: str
+) -> None:
+    """The power failed between the roll and their fsync: the length was there, the last entry was zeros
+    (``tests.power``)."""
+    directory = tmp_path / "t-0"
+    everything = write_log(directory)
+    segments = files_of(directory, ".log")
+    rolled = segments[-2].with_suffix(suffix)
+    whole = rolled.read_bytes()
+    entry_bytes = 8 if suffix == ".index" else 12
+    rolled.write_bytes(whole[:-entry_bytes] + bytes(entry_bytes))
+    log = open_log(directory, recovery_point=int(segments[-1].stem))
+    assert rolled.read_bytes() == whole
+    assert check(log) == everything
+    log.close()
+
+
 def test_index_files_without_a_segment_are_removed(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     everything = write_log(directory)

@@ -8,18 +8,24 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import InvariantError, StartError
 from minikafka.server import cluster_membership
 from minikafka.server.broker import Broker
 from minikafka.server.cluster import coordination_store
+from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
+from minikafka.server.cluster_membership import ClusterMembership
+from minikafka.server.configs.changes import ConfigChangeListener
+from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.store import ControllerStore
+from minikafka.server.security.acl_authorizer import AclStore
 from minikafka.testing.simulation.disk import failing
 from tests.unit.server.disk import Disk
 from tests.unit.server.running import Held, append, held, log_of, make_broker, running, topics_of, until
@@ -134,9 +140,58 @@ async def test_a_store_that_does_not_answer_for_a_moment_ends_no_start(
     monkeypatch.setattr(cluster_membership, "register_broker", lose_the_first)
     monkeypatch.setattr(coordination_store, "RETRY_PAUSE_MS", 1)
     async with running(tmp_path) as broker:
-        assert "the registration waits for the coordination store: no answer" in caplog.text
+        assert "the registration: waiting for the coordination store: no answer" in caplog.text
         (known,) = broker.services.metadata.brokers()
         assert known.node_id == broker.node_id and len(attempts) == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (Broker, "_join_cluster"),
+        (ConfigChangeListener, "begin"),
+        (ConfigService, "load"),
+        (FinalizedFeatureStore, "load"),
+        (AclStore, "load"),
+        (ClusterMembership, "_register"),
+    ],
+    ids=["cluster id", "configuration changes", "configuration", "features", "ACLs", "registration"],
+)
+async def test_a_session_that_expires_during_the_start_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: type, name: str
+) -> None:
+    """In which the broker is registered, and has the watches that it had in the first one."""
+    step, attempts = getattr(where, name), []
+
+    async def expire_after_the_first(*arguments: Any) -> Any:
+        done = await step(*arguments)
+        attempts.append(arguments)
+        if len(attempts) == 1:
+            store = cast(Any, broker)._store
+            await store._submit(store._client.end_session)
+            await store.get(paths.CLUSTER_ID)  # says that it has expired
+        return done
+
+    monkeypatch.setattr(where, name, expire_after_the_first)
+    monkeypatch.setattr(coordination_store, "RETRY_PAUSE_MS", 1)
+    authorizer = "kafka.security.authorizer.AclAuthorizer"
+    store = {"coordination": f"sqlite:///{tmp_path}/store"}
+    broker = make_broker(
+        tmp_path / "1", authorizer_class_name=authorizer, super_users="User:ANONYMOUS", **store
+    )
+    await broker.start()
+    try:
+        assert len(attempts) >= 2
+        async with running(tmp_path / "2", node_id=2, **store) as other:
+            await until(broker, lambda: len(broker.services.metadata.brokers()) == 2, "both are registered")
+            every_broker = ConfigResource(ConfigResourceType.BROKER, "")
+            retention = Alteration("log.retention.ms", AlterOperation.SET, "12345")
+            await other.services.configs.alter_incrementally(every_broker, [retention])
+            await until(
+                broker, lambda: broker.services.config.log_retention_ms == 12345, "it hears of changes"
+            )
+    finally:
+        await broker.stop()
 
 
 async def test_a_store_that_stays_away_ends_the_start(

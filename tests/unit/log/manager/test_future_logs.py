@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,21 +177,44 @@ def test_a_copy_whose_topic_id_a_power_cut_took_gets_it_with_its_place(broker: B
     assert broker.start("one", "two").logs[A0].topic_id == TOPIC_ID
 
 
-def test_a_copy_with_a_hole_after_a_power_cut_is_made_again(broker: Broker) -> None:
-    """Its first segment was empty, the second was there: the hole took the place of sound records
-    (``tests.power``)."""
+@pytest.mark.parametrize("left", ["nothing", "zeros"])
+def test_what_a_power_cut_leaves_of_a_copy_is_made_again(broker: Broker, left: str) -> None:
+    """Its first segment was empty and the second was there: the hole took the place of sound records. Or
+    there were zeros where the records had been, and the broker did not start (``tests.power``)."""
     manager, directory = begin(broker)
     copy_all(broker, manager)
     manager.future_logs[A0].roll()
     manager.shutdown()
     for log_directory in ("one", "two"):  # the recovery point may be of an earlier replica
         (broker.root / log_directory / ".kafka_cleanshutdown").unlink()
-    (directory / f"{0:020d}.log").write_bytes(b"")
+    file = directory / f"{0:020d}.log"
+    file.write_bytes(b"" if left == "nothing" else bytes(file.stat().st_size))
     again = broker.start("one", "two")
     copy = again.future_logs[A0]
     assert (copy.log_start_offset, copy.log_end_offset) == (0, 0)
+    assert not directory.exists(), "its files are removed later"
     copy_all(broker, again)
     assert [segment.base_offset for segment in copy.segments] == [0] and copy.log_end_offset == 3
+
+
+def test_a_copy_that_cannot_be_made_again_ends_its_move_and_no_start(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, directory = begin(broker)
+    manager.shutdown()
+    for log_directory in ("one", "two"):
+        (broker.root / log_directory / ".kafka_cleanshutdown").unlink()
+
+    make_directory = type(broker.disk).make_directory
+
+    def refuse(disk: Any, path: str) -> None:
+        if path.endswith("-future"):
+            raise OSError(errno.EMFILE, "too many open files", path)
+        make_directory(disk, path)
+
+    monkeypatch.setattr(type(broker.disk), "make_directory", refuse)
+    again = broker.start("one", "two")
+    assert not again.future_logs and again.logs[A0].log_end_offset == 3
 
 
 def test_deleted_segments_do_not_stay_behind_when_their_directory_gets_its_name(broker: Broker) -> None:
