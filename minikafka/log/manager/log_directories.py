@@ -313,7 +313,7 @@ class LogDirectoryLoader:
         self._files = files
         self._clock = clock
         self._rng = rng
-        self._topic_config = topic_config
+        self.topic_config = topic_config
         self.producer_id_expiration_ms = producer_id_expiration_ms  # of logs that are opened from now on
         self.verifies_transactions = verifies_transactions
         self._deleted: list[str] = []
@@ -340,7 +340,7 @@ class LogDirectoryLoader:
         log = unified_log.UnifiedLog.load(
             directory,
             topic_partition,
-            config=self._topic_config(topic_partition.topic),
+            config=self.topic_config(topic_partition.topic),
             files=self._files,
             clock=self._clock,
             log_start_offset=Offset(log_start_offset),

@@ -368,7 +368,16 @@ class LogManager:
                 )
             self._write_topic_id(log.directory, topic_id)
             log.topic_id = topic_id
+        self._update_config(topic_partition)
         return log
+
+    def _update_config(self, topic_partition: TopicPartition) -> None:
+        """Who changes a topic's configuration tells its partitions, and before a log is asked for it has
+        none."""
+        config = self._loader.topic_config(topic_partition.topic)
+        for logs in (self._logs, self._future_logs):
+            if topic_partition in logs:
+                logs[topic_partition].update_config(config)
 
     def _create(self, topic_partition: TopicPartition, topic_id: UUID | None, *, is_new: bool) -> UnifiedLog:
         if not is_new:

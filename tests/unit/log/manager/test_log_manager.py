@@ -135,6 +135,15 @@ def flush(log: UnifiedLog) -> None:
 # Restarting
 
 
+def test_a_log_has_its_topics_configuration_of_when_it_is_asked_for(broker: Broker) -> None:
+    """It was loaded at the start; the topic's partitions hear of changes once they are hosted."""
+    broker.start().get_or_create(A0)
+    broker.managers.pop().shutdown()
+    manager = broker.start()
+    broker.topic_configs["a"] = TopicConfig(min_insync_replicas=3)
+    assert manager.get_or_create(A0).config.min_insync_replicas == 3
+
+
 def test_logs_are_found_again_after_a_clean_shutdown(broker: Broker) -> None:
     manager = broker.start()
     log = manager.get_or_create(A0, topic_id=TOPIC_ID, is_new=True)
