@@ -200,7 +200,7 @@ def test_what_a_power_cut_leaves_of_a_copy_is_made_again(broker: Broker, left: s
 def test_a_copy_that_cannot_be_made_again_ends_its_move_and_no_start(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager, directory = begin(broker)
+    manager, _ = begin(broker)
     manager.shutdown()
     for log_directory in ("one", "two"):
         (broker.root / log_directory / ".kafka_cleanshutdown").unlink()
