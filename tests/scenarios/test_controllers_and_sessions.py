@@ -18,6 +18,7 @@ from minikafka.protocol.control import (
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.replication.isr import IsrPhase
 from minikafka.server.apis.control import handle_leader_and_isr, handle_stop_replica
+from minikafka.testing.simulation.scenarios.administrator import TOPIC_RESOURCE, alter_config
 from minikafka.testing.simulation.simulation import CLIENT
 from minikafka.types import ElectionType
 from tests.scenarios.support import TOPIC, A, B, C, Cluster, D, play
@@ -225,3 +226,36 @@ def test_r14_a_broker_whose_session_expires_twice_while_it_becomes_a_follower_re
         cluster.expect_same_logs(A, B, C)
 
     play(story, replicas=(B, A, C))
+
+
+START_MS = 60
+"""A start in the simulation takes about so long, until the broker hears of changes."""
+
+
+def test_r14_a_topic_is_configured_while_a_broker_starts() -> None:
+    """At whatever moment. The controller is slow to say what to follow: what the broker had read before it
+    opened its logs, and heard before it hosted their partitions, was told to no log (seed 402966)."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(1, at=A)
+        address = cluster.broker(A).address
+        for after_ms in range(0, START_MS, 4):
+            cluster.kill(C)
+            await cluster.until(lambda: C not in cluster.state.isr, "the controller knows that C is gone")
+            cluster.broker(D).pause()
+            start = asyncio.create_task(cluster.start(C))
+            await cluster.pause(after_ms)
+            wanted = 1 + after_ms // 4 % 2
+            entry = ("min.insync.replicas", str(wanted))
+            code = await alter_config(cluster.client, address, TOPIC_RESOURCE, TOPIC, [entry])
+            assert code == ErrorCode.NONE
+            await cluster.pause(2 * START_MS)
+            cluster.broker(D).resume()
+            await start
+            await cluster.until_isr(A, B, C)
+            await cluster.pause(100)
+            for node_id in (A, B, C):
+                obeyed = cluster.partition(node_id).log.config.min_insync_replicas
+                assert obeyed == wanted, (node_id, after_ms)
+
+    play(story)
