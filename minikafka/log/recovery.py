@@ -242,18 +242,19 @@ class LogLoader:
             if not is_sound:
                 damaged.append(segment)
             self._segments.add(segment)
-        if bases:
-            suspects = [*self._rolled_when_flushed(bases), self._segments.active]
-            damaged += [s for s in suspects if s not in damaged and not self._indexes_are_plausible(s)]
+        for segment in self._suspects(bases):
+            if segment not in damaged and not self._indexes_are_plausible(segment):
+                damaged.append(segment)
+            segment.release()
         return damaged
 
-    def _rolled_when_flushed(self, bases: list[int]) -> list[LogSegment]:
-        """After an unclean stop, the segment that ends at the recovery point. Its records may have been
-        flushed before it was rolled, which trims its indexes and gives the time index its last entry: those
-        had their fsync later, or not."""
+    def _suspects(self, bases: list[int]) -> list[LogSegment]:
+        """The active segment; and after an unclean stop the one that ends at the recovery point. Its records
+        may have been flushed before it was rolled, which trims its indexes and gives the time index its last
+        entry: those had their fsync later, or not."""
         if self._clean_shutdown or self._recovery_point not in bases[1:]:
-            return []
-        return [self._segments[bases.index(self._recovery_point) - 1]]
+            return [self._segments.active] if bases else []
+        return [self._segments[bases.index(self._recovery_point) - 1], self._segments.active]
 
     def _check_txn_index(self, segment: LogSegment) -> bool:
         try:
