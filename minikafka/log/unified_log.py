@@ -2,9 +2,8 @@
 ``UnifiedLog`` and ``LocalLog``; KIP-98 (transactions, isolation), KIP-101 and KIP-279 (leader epochs),
 KIP-107 (deleting records).
 
-The event loop owns it; nothing here is thread-safe. Appends go to the page cache at once. fsyncs and removals
-are returned as values (``Flush``, ``DeletedFiles``) for the disk thread, a read of cold pages as
-``ColdRead``.
+The event loop owns it; nothing here is thread-safe. Appends go to the page cache at once. What is for the
+disk thread is returned: fsyncs and removals (``Flush``, ``DeletedFiles``), reads of the disk (``ColdRead``).
 
 A log whose disk failed is fenced: every later append answers KAFKA_STORAGE_ERROR, for what is on the disk
 behind the log end is not known (KAFKA-10778). The next start's recovery cuts it off.
