@@ -315,8 +315,7 @@ class LogManager:
             case Fate.CONTINUE:
                 # Of what was not flushed anything may be there: zeros, an empty segment before one with
                 # records. And the recovery point may be that of a replica that was here before.
-                self._settle(found, Fate.REMOVE)
-                self._begin_copy_again(at, log_directory)
+                self._begin_copy_again(at, found.directory)
             case Fate.BECOME_CURRENT:
                 path = os.path.join(log_directory, str(at))
                 self._files.rename(found.directory, path)
@@ -473,23 +472,26 @@ class LogManager:
         if self.directory_of(current) == log_directory:
             return
         self._check_all_live(topic_partition)
-        if not self._begin_copy(topic_partition, log_directory):
+        name = future_directory_name(topic_partition, random_uuid(self._rng).hex)
+        if not self._begin_copy(topic_partition, log_directory, name):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log_directory} cannot take {topic_partition}")
 
-    def _begin_copy(self, topic_partition: TopicPartition, log_directory: str) -> bool:
+    def _begin_copy(self, topic_partition: TopicPartition, log_directory: str, name: str) -> bool:
         """Make an empty future log of a replica that is here. False: the directory fails
         (``take_failures``)."""
-        name = future_directory_name(topic_partition, random_uuid(self._rng).hex)
         log = self._make(log_directory, name, topic_partition, self._logs[topic_partition].topic_id)
         if log is None:
             return False
         self._add_future(log)
         return True
 
-    def _begin_copy_again(self, topic_partition: TopicPartition, log_directory: str) -> None:
-        """While loading: the replica stays where it is when there is no room for the copy."""
+    def _begin_copy_again(self, topic_partition: TopicPartition, directory: str) -> None:
+        """In the same directory, which stands for the move. Raises OSError."""
+        for name in self._files.list(directory):
+            self._files.remove(os.path.join(directory, name))
+        log_directory, name = os.path.split(directory)
         try:
-            if self._begin_copy(topic_partition, log_directory):
+            if self._begin_copy(topic_partition, log_directory, name):
                 reason = "the shutdown was not clean"
                 _log.info("the move of %s to %s begins again: %s", topic_partition, log_directory, reason)
         except KafkaError as error:
