@@ -106,6 +106,9 @@ public final class Client {
                             Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(number)),
                             new ConsumerGroupMetadata(group));
                     }
+                    // Else its own thread may find nothing incomplete just before the records came, and ask to commit
+                    // what no broker has heard of.
+                    producer.flush();
                     producer.commitTransaction();
                 } catch (KafkaException failure) {
                     Throwable cause = failure.getCause() == null ? failure : failure.getCause();
