@@ -15,6 +15,8 @@ from tests.integration.support.process import BrokerProcess
 from tests.integration.support.wire import PRODUCE, RawClient, batch, string
 
 LZ4, ZSTD = 3, 4
+FIRST_WITH_ZSTD = 7
+"""Version of Produce."""
 INVALID_RECORD = 87
 BOMBED = "bombed"
 BATCHES = 100
@@ -31,7 +33,7 @@ def garbage(codec: int, broker: BrokerProcess, short: bool) -> str:
     requests = 2 if short else 20
     with RawClient(broker.port) as client:
         for _ in range(requests):
-            answer = bytes(client.call(PRODUCE, 3, body))
+            answer = bytes(client.call(PRODUCE, FIRST_WITH_ZSTD, body))
             assert answer.count(struct.pack(">ih", 0, INVALID_RECORD)) == BATCHES, answer[:100]
     return f"{requests} times {BATCHES} refusals"
 
@@ -61,7 +63,7 @@ def explode(count: int, size: int, batches: int, broker: BrokerProcess, short: b
         )
     )
     with RawClient(broker.port, timeout_s=120) as client:
-        answer = bytes(client.call(PRODUCE, 3, body))
+        answer = bytes(client.call(PRODUCE, FIRST_WITH_ZSTD, body))
     assert answer.count(struct.pack(">ih", 0, 0)) >= batches, answer[:100]
     return f"{batches} batches of {len(one):,} bytes were appended"
 
