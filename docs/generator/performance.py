@@ -31,9 +31,9 @@ SCALE = (
         "partitions",
         "partitions",
         "One broker, topics of 1,000 partitions with one replica. Creating and deleting last until all are "
-        "led, or all directories are gone; a start until the broker answers as one that knows its topics, "
-        "each of which has a record in each partition. An unclean start follows SIGKILL. Metadata are those "
-        "of all topics, for 100 clients at the same moment.",
+        "led and have logs, or all directories are gone; a start until the broker answers as one that knows "
+        "its topics, each of which has a record in each partition. An unclean start follows SIGKILL. "
+        "Metadata are those of all topics, for 100 clients at the same moment.",
     ),
     Part(
         "cluster",
