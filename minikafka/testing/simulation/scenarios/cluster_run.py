@@ -139,6 +139,10 @@ class ClusterRun:
         """
         await until(self._is_whole, "every ISR is whole")
 
+    async def until_ready_for_faults(self) -> None:
+        """Until it is whole, so that the next faults are one story. Raises TimeoutError."""
+        await self.until_whole()
+
     def _is_whole(self) -> bool:
         whole = {
             partition.topic_partition.partition

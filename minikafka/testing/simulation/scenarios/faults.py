@@ -128,7 +128,7 @@ async def bit_rot(run: ClusterRun, fault: Fault) -> None:
     for _ in range(max(1, fault.lasts_ms // LOOK_MS)):
         await _read(run, broker, rotten)
         await asyncio.sleep(LOOK_MS / 1000)
-    await run.until_whole()
+    await run.until_ready_for_faults()
     await _make_again(run, broker, rotten.partition)
 
 
@@ -325,7 +325,7 @@ async def carry_out(run: ClusterRun, steps: Sequence[Step]) -> None:
     for step in steps:
         await asyncio.sleep(step.after_ms / 1000)
         if step.when_whole:
-            await run.until_whole()
+            await run.until_ready_for_faults()
         await asyncio.gather(*(_do(run, fault) for fault in step.faults))
 
 

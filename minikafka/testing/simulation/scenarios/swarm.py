@@ -563,14 +563,15 @@ class SwarmRun(ClusterRun):
         """Of every topic: a group's offsets and a topic of the administrator can be lost, too."""
         return every_topic_is_whole(self)
 
-    async def until_whole(self) -> None:
-        """A throttle may be below what is written, and is lifted when the cluster does not become whole."""
+    async def until_ready_for_faults(self) -> None:
+        """A throttle may be below what is written, and is lifted when the cluster does not become whole. At
+        the end, where 30 s are all there is, it was lifted before."""
         try:
-            await super().until_whole()
+            await self.until_whole()
         except TimeoutError:
             if not await lift_limits(self):
                 raise
-            await super().until_whole()
+            await self.until_whole()
 
     async def finish(self) -> None:
         """And of the other topics, that they are whole or gone."""
