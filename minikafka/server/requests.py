@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache
+from types import NoneType
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -29,10 +31,11 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.network.responses import BothObservers, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
-from minikafka.protocol.wire.codec import AnyBody, Body, RequestHeader, encode_response, field
+from minikafka.protocol.wire.codec import AnyBody, Body, RequestHeader, encode_response_buffers, field
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema, message_schema
 from minikafka.server.quota.client_quotas import ClientQuotas, HandlerTime, QuotaClient
 from minikafka.steps import ELEMENTS_A_STEP, Steps
+from minikafka.types import Buffer
 
 
 class RequestContext(NamedTuple):
@@ -103,6 +106,8 @@ def fields_without_errors(api_key: int) -> frozenset[str]:
 
 
 _WITH_PARTS: Final = (list, tuple, Mapping, msgspec.Struct)
+_WITHOUT_PARTS: Final = frozenset({int, str, bool, bytes, bytearray, memoryview, UUID, NoneType, ErrorCode})
+"""What most fields are: known at a glance, where an abstract class has to be asked."""
 
 
 def error_codes(body: object, skipped: Set[str] = frozenset()) -> Iterator[int | None]:
@@ -112,7 +117,9 @@ def error_codes(body: object, skipped: Set[str] = frozenset()) -> Iterator[int |
     seen = 0
     while unseen:
         value = unseen.pop()
-        if isinstance(value, msgspec.Struct):
+        if type(value) is dict:
+            pass
+        elif isinstance(value, msgspec.Struct):
             value = {name: getattr(value, name) for name in value.__struct_fields__}
         elif isinstance(value, tuple) and hasattr(value, "_asdict"):
             value = value._asdict()
@@ -126,15 +133,17 @@ def error_codes(body: object, skipped: Set[str] = frozenset()) -> Iterator[int |
             if name == "error_code":
                 if part:
                     yield int(part)
-            elif isinstance(part, _WITH_PARTS) and name not in skipped:
+            elif type(part) not in _WITHOUT_PARTS and name not in skipped and isinstance(part, _WITH_PARTS):
                 unseen.append(part)
         seen += 1
         if seen % ELEMENTS_A_STEP == 0:
             yield None
 
 
-def encode_answer(metrics: RequestChannelMetrics, context: RequestContext, body: AnyBody) -> Steps[bytes]:
-    """In steps: the bytes of a response. Its errors and its throttle time are counted, and what the request
+def encode_answer(
+    metrics: RequestChannelMetrics, context: RequestContext, body: AnyBody
+) -> Steps[list[Buffer]]:
+    """In steps: the buffers of a response. Its errors and its throttle time are counted, and what the request
     costs its client of a request quota is in it."""
     header = context.header
     asked = metrics.of(header.api_key)
@@ -149,7 +158,7 @@ def encode_answer(metrics: RequestChannelMetrics, context: RequestContext, body:
         else:
             asked.note_error(code)
     return (
-        yield from encode_response(
+        yield from encode_response_buffers(
             api_key=header.api_key,
             api_version=header.api_version,
             correlation_id=header.correlation_id,

@@ -40,7 +40,7 @@ from minikafka.protocol.wire.reading import (
     skip_tagged_fields,
 )
 from minikafka.protocol.wire.schema import Direction, message_schema, names_by_version
-from minikafka.protocol.wire.writing import Body, StepWriter, compile_writer_in_steps
+from minikafka.protocol.wire.writing import Body, FrameWriter, StepWriter, compile_writer_in_steps
 from minikafka.steps import Steps, finish
 from minikafka.types import Buffer
 
@@ -176,18 +176,28 @@ def encode_response(*, api_key: int, api_version: int, correlation_id: int, body
     Raises:
         InvariantError: a field that no version has, a required one left out, a value that does not fit.
     """
+    buffers = yield from encode_response_buffers(
+        api_key=api_key, api_version=api_version, correlation_id=correlation_id, body=body
+    )
+    return b"".join(buffers)
+
+
+def encode_response_buffers(
+    *, api_key: int, api_version: int, correlation_id: int, body: AnyBody
+) -> Steps[list[Buffer]]:
+    """The same as the buffers that it consists of: records and other large values are not copied."""
     if isinstance(body, msgspec.Struct):
         if api_version == bodies.VERSION_OF_0_2:
             data = bodies.encode_for_0_2(body)
-            return _RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data
+            return [_RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data]
         body = bodies.to_kafka(body)
     write, header_flexible = _writer(api_key, api_version, "response")
-    out = bytearray(_RESPONSE_PREFIX.size)
+    out = FrameWriter(_RESPONSE_PREFIX.size)
     if header_flexible:
         out.append(0)
     yield from write(out, body)
-    _RESPONSE_PREFIX.pack_into(out, 0, len(out) - _FRAME_SIZE.size, correlation_id)
-    return bytes(out)
+    _RESPONSE_PREFIX.pack_into(out, 0, out.size_bytes - _FRAME_SIZE.size, correlation_id)
+    return out.buffers()
 
 
 def encode_request(

@@ -22,6 +22,7 @@ from minikafka.errors import InvariantError
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema
 from minikafka.steps import BYTES_A_STEP, ELEMENTS_A_STEP, Steps, finish
+from minikafka.types import Buffer
 
 Body = Mapping[str, Any]
 Writer = Callable[[bytearray, Any], None]
@@ -46,6 +47,38 @@ _pack_i32 = struct.Struct(">i").pack
 _NULL_I16 = _pack_i16(-1)
 _NULL_I32 = _pack_i32(-1)
 _ZERO_UUID = bytes(16)
+
+
+LARGE_BYTES: Final = 32 * 1024
+"""Values of so many bytes leave from where they are."""
+
+
+class FrameWriter(bytearray):
+    """What a message is written to, but for large values, which are not copied."""
+
+    def __init__(self, size: int = 0) -> None:
+        super().__init__(size)
+        self.large: list[tuple[int, Buffer]] = []
+        """Each with the position before which it belongs."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all."""
+        return len(self) + sum(len(value) for _, value in self.large)
+
+    def buffers(self) -> list[Buffer]:
+        """All in its order. Nothing is written after this."""
+        if not self.large:
+            return [bytes(self)]
+        written = memoryview(self)
+        buffers: list[Buffer] = []
+        begin = 0
+        for end, value in self.large:
+            buffers += (written[begin:end], value)
+            begin = end
+        if begin < len(self):
+            buffers.append(written[begin:])
+        return buffers
 
 
 class EncodedArray(NamedTuple):
@@ -365,7 +398,7 @@ def _bytes(*, nullable: bool) -> Writer:
             out += _NULL_I32
             return
         out += _pack_i32(len(value))
-        out += value
+        _write_value(out, value)
 
     return write
 
@@ -377,9 +410,16 @@ def _compact_bytes(*, nullable: bool) -> Writer:
             out.append(0)
             return
         out += unsigned_varint(len(value) + 1)
-        out += value
+        _write_value(out, value)
 
     return write
+
+
+def _write_value(out: bytearray, value: Buffer) -> None:
+    if len(value) >= LARGE_BYTES and isinstance(out, FrameWriter):
+        out.large.append((len(out), value))
+    else:
+        out += value
 
 
 def _array(item: _AnyWriter, *, nullable: bool, flexible: bool) -> StepWriter:

@@ -39,7 +39,7 @@ from minikafka.server.replica.delayed_operations import when_committed
 from minikafka.server.requests import RequestContext, encode_answer
 from minikafka.server.services import Services
 from minikafka.steps import Steps
-from minikafka.types import Offset, TopicPartition
+from minikafka.types import Buffer, Offset, TopicPartition
 
 _NOT_THE_COORDINATOR = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -142,9 +142,9 @@ def _write_all(services: Services, markers: Sequence[Marker], done: Done) -> Ste
 
 def _response(
     services: Services, context: RequestContext, producer_ids: Iterable[int], written: WrittenMarkers
-) -> Steps[tuple[bytes]]:
+) -> Steps[list[Buffer]]:
     body = yield from _body(producer_ids, written)
-    return ((yield from encode_answer(services.request_metrics, context, body)),)
+    return (yield from encode_answer(services.request_metrics, context, body))
 
 
 def _write(services: Services, marker: Marker, done: Callable[[ErrorCode], None]) -> None:

@@ -193,7 +193,7 @@ class Dispatcher:
                 context.handler_time.pause()
             result = answer
         elif isinstance(answer, Mapping | msgspec.Struct):
-            result = ((yield from encode_answer(self._services.request_metrics, context, answer)),)
+            result = yield from encode_answer(self._services.request_metrics, context, answer)
         elif isinstance(answer, Coroutine):
             result = self._answer_later(route, context, answer)
         else:
@@ -262,14 +262,14 @@ class Dispatcher:
         async def answer() -> None:
             try:
                 body = await (work if handler_time is None else handler_time.measure(work))
-                response = await self._services.scheduler.finished(
+                buffers = await self._services.scheduler.finished(
                     encode_answer(self._services.request_metrics, context, body),
                     answer_may_be_large=route.answer_may_be_large,
                 )
             except BaseException:
                 pending.abandon()
                 raise
-            pending.complete((response,))
+            pending.complete(buffers)
 
         self._services.supervisor.start(ApiKey(context.header.api_key).name, answer)
         return pending

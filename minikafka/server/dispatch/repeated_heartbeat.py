@@ -113,7 +113,7 @@ class RepeatedHeartbeat:
         header = self._context.header._replace(correlation_id=int.from_bytes(correlation_id, signed=True))
         context = self._context._replace(header=header)
         metrics = self._services.request_metrics
-        answer = finish(encode_answer(metrics, context, self._question.body(result)))
+        answer = b"".join(finish(encode_answer(metrics, context, self._question.body(result))))
         if error_code(result) is ErrorCode.NONE:
             self._answered, self._answer = result, answer
         return answer

@@ -37,6 +37,7 @@ from minikafka.server.coordinator.hosted_shard import RequestTicket, TicketCall
 from minikafka.server.requests import RequestContext, encode_answer
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
+from minikafka.types import Buffer
 
 
 class GroupQuestion(NamedTuple):
@@ -138,11 +139,11 @@ class CoordinatorAnswer:
         if self.pending.is_waiting:
             self._scheduler.answer(self.pending, self._response(result))
 
-    def _response(self, result: Any) -> Steps[tuple[bytes]]:
+    def _response(self, result: Any) -> Steps[list[Buffer]]:
         body = self._body(result)
         if isinstance(body, Generator):
             body = yield from body
-        return ((yield from encode_answer(self._metrics, self._context, body)),)
+        return (yield from encode_answer(self._metrics, self._context, body))
 
 
 class AnswerCollector:

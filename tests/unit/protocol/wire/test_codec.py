@@ -17,12 +17,14 @@ from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import (
     decode_response,
     encode_request,
+    encode_response_buffers,
     field,
     read_request_header,
 )
 from minikafka.protocol.wire.reading import compile_reader
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema, message_schema
-from minikafka.protocol.wire.writing import ArrayToKeep, EncodedArray
+from minikafka.protocol.wire.writing import LARGE_BYTES, ArrayToKeep, EncodedArray
+from minikafka.steps import finish
 from tests.support.codec import decode_request, encode_response
 
 ALL_TOPICS = {
@@ -92,6 +94,34 @@ def test_a_name_of_another_version_is_left_out_and_a_name_of_none_is_our_bug() -
                 correlation_id=1,
                 body=body | {"responses": [topic]},
             )
+
+
+@pytest.mark.parametrize("version", [4, 12, 17])
+@pytest.mark.parametrize(
+    "sizes", [[0], [LARGE_BYTES - 1], [LARGE_BYTES], [10, LARGE_BYTES, 0, 3 * LARGE_BYTES]]
+)
+def test_large_records_are_sent_from_where_they_are(version: int, sizes: list[int]) -> None:
+    values = [bytearray([65 + number]) * size for number, size in enumerate(sizes)]
+    partitions = [
+        {
+            "partition_index": number,
+            "error_code": 0,
+            "high_watermark": 9,
+            "aborted_transactions": None,
+            "records": value,
+        }
+        for number, value in enumerate(values)
+    ]
+    topic = {"topic": "t", "topic_id": UUID(int=7), "partitions": partitions}
+    body = {"throttle_time": 0, "error_code": 0, "session_id": 7, "responses": [topic]}
+    wanted = {"api_key": ApiKey.FETCH, "api_version": version, "correlation_id": 5, "body": body}
+    buffers = finish(encode_response_buffers(**wanted))
+    large = [value for value in values if len(value) >= LARGE_BYTES]
+    assert [each for each in buffers if any(each is value for value in large)] == large, "none was copied"
+    frame = b"".join(buffers)
+    assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
+    _, found = decode_response(api_key=ApiKey.FETCH, api_version=version, frame=frame[4:])
+    assert [each.records or b"" for each in found.responses[0].partitions] == values
 
 
 @pytest.mark.parametrize("wrong", [2**31, -(2**31) - 1, "1", None, 1.5])
