@@ -4,7 +4,8 @@ MAX_TIMESTAMP (KIP-734).
 
 What a read costs does not depend on the size of the log: a bisection over base offsets, a binary search in
 one mapped index, one bounded scan of batch headers, one read of the records. A reader at the tail is spared
-the search: where its last read ended is remembered.
+the search, and so is one that reads batch after batch, each larger than a read was to be: where the last read
+ended is remembered.
 
 By time: the time index leads to a batch near the place; headers lead to the batch; its records to the exact
 offset. Only that one batch is read and decompressed. Timestamps need not ascend: the answer is the first
@@ -30,6 +31,8 @@ from minikafka.types import Buffer, Offset, ProducerId
 _LENGTH = Struct(">i")
 _LENGTH_AT = 8
 _LENGTH_ENDS_AT = 12
+_OFFSETS = Struct(">q15xi")
+"""Base offset and last offset delta of a batch."""
 
 TAIL_POSITIONS_MAX = 64
 """Ends of recent reads that are remembered: about the readers at different places of one partition's tail."""
@@ -47,6 +50,15 @@ class Slice(NamedTuple):
     first_entry_incomplete: bool
 
 
+class Place(NamedTuple):
+    """Where a batch is."""
+
+    segment: LogSegment
+    position: int
+    size: int = 0
+    """0: not known."""
+
+
 class LogReader:
     """Finds and reads records in the segments of one log."""
 
@@ -54,17 +66,17 @@ class LogReader:
 
     def __init__(self, segments: LogSegments) -> None:
         self._segments = segments
-        self._tail_positions: dict[int, tuple[LogSegment, int]] = {}  # offset -> where its batch starts
+        self._tail_positions: dict[int, Place] = {}  # offset -> where its batch starts
 
     def forget_positions(self) -> None:
         """Segments were removed or truncated."""
         self._tail_positions.clear()
 
-    def place_of(self, offset: int, *, cached_only: bool = False) -> tuple[LogSegment, int] | None:
-        """The segment and position of the first batch that reaches ``offset``; None behind the last batch."""
+    def place_of(self, offset: int, *, cached_only: bool = False) -> Place | None:
+        """Of the first batch that reaches ``offset``; None behind the last batch."""
         known = self._tail_positions.get(offset)
         segments = self._segments
-        if known is not None and known[1] < known[0].size:
+        if known is not None and known.position < known.segment.size:
             return known
         index = segments.floor_index(offset)
         if index < 0:
@@ -74,7 +86,7 @@ class LogReader:
             if segment.size:
                 place = segment.find_batch(offset, cached_only=cached_only)
                 if place is not None:
-                    return segment, place.position
+                    return Place(segment, place.position, place.size)
             index += 1
         return None
 
@@ -98,7 +110,7 @@ class LogReader:
         found = self.place_of(fetch_offset, cached_only=cached_only)
         if found is None:
             return None
-        segment, position = found
+        segment, position, _ = found
         if segment.base_offset == end_segment_base_offset:
             available = end_position - position
         elif segment.base_offset < end_segment_base_offset:
@@ -114,36 +126,37 @@ class LogReader:
             if segment.base_offset == end_segment_base_offset:
                 self._remember(end_offset, segment, end_position)
             return Slice(segment, position, records, False)
-        return self._read_part(segment, position, max_bytes, min_one_message, cached_only)
+        return self._read_part(found, max_bytes, min_one_message, cached_only)
 
-    def _read_part(
-        self, segment: LogSegment, position: int, max_bytes: int, min_one_message: bool, cached_only: bool
-    ) -> Slice:
+    def _read_part(self, place: Place, max_bytes: int, min_one_message: bool, cached_only: bool) -> Slice:
         """At most ``max_bytes``, but the whole first batch where the caller wants one.
 
-        Where it does not, a few bytes tell first whether the batch fits at all: a fetch of many partitions
-        may ask that of each, with all but one batch of its bytes left.
+        A few bytes tell first how large that is, where it is not known: a fetch of many partitions may ask
+        whether it fits at all of each, with all but one batch of its bytes left.
         """
-        size = max(max_bytes, _LENGTH_ENDS_AT) if min_one_message else _LENGTH_ENDS_AT
-        records = segment.read_bytes(size, position, cached_only=cached_only)
-        if len(records) < _LENGTH_ENDS_AT:
-            raise self._too_short(segment, position)
-        first_batch_bytes = _LENGTH.unpack_from(records, _LENGTH_AT)[0] + _LENGTH_ENDS_AT
-        fits = first_batch_bytes <= max_bytes
-        if min_one_message and fits:
-            return Slice(segment, position, records, False)
-        if not (min_one_message or fits):
+        segment, position, batch_bytes = place
+        if not batch_bytes:
+            head = segment.read_bytes(_LENGTH_ENDS_AT, position, cached_only=cached_only)
+            if len(head) < _LENGTH_ENDS_AT:
+                raise self._too_short(segment, position)
+            batch_bytes = _LENGTH.unpack_from(head, _LENGTH_AT)[0] + _LENGTH_ENDS_AT
+        if batch_bytes > max_bytes and not min_one_message:
             return Slice(segment, position, b"", True)
-        if first_batch_bytes > segment.size - position:
+        if not _OFFSETS.size <= batch_bytes <= segment.size - position:
             raise self._too_short(segment, position)
-        size = max_bytes if fits else first_batch_bytes
-        return Slice(segment, position, segment.read_bytes(size, position, cached_only=cached_only), False)
+        records = segment.read_bytes(max(batch_bytes, max_bytes), position, cached_only=cached_only)
+        if len(records) < batch_bytes:
+            raise self._too_short(segment, position)
+        if batch_bytes >= max_bytes:
+            base_offset, last_offset_delta = _OFFSETS.unpack_from(records)
+            self._remember(base_offset + last_offset_delta + 1, segment, position + batch_bytes)
+        return Slice(segment, position, records, False)
 
     def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
         positions = self._tail_positions
         if offset not in positions and len(positions) >= TAIL_POSITIONS_MAX:
             del positions[next(iter(positions))]
-        positions[offset] = (segment, position)
+        positions[offset] = Place(segment, position)
 
     def _too_short(self, segment: LogSegment, position: int) -> KafkaError:
         return KafkaError(

@@ -500,7 +500,7 @@ class UnifiedLog:
         if found is None:
             active = self._segments.active
             return active.base_offset, active.size
-        segment, position = found
+        segment, position, _ = found
         if offset == self.high_watermark:
             self._hw_segment_base_offset, self._hw_position = segment.base_offset, position
         return segment.base_offset, position

@@ -67,7 +67,7 @@ def test_the_first_batch_comes_whole_or_not_at_all(tmp_path: Path) -> None:
     files.reads.clear()
     nothing = log.read(0, max_bytes=400, min_one_message=False, isolation=LOG_END)
     assert nothing.records == b"" and nothing.first_entry_incomplete
-    assert files.reads[-1][1] == 12, "its header says that it is too large: the rest is not read"
+    assert len(files.reads) == 1, "who looks for it sees how large it is: nothing more is read"
     cut = log.read(0, max_bytes=len(records) + 5, min_one_message=False, isolation=LOG_END)
     assert len(cut.records) == len(records) + 5  # a client drops the half batch at the end
     at_end = log.read(2, max_bytes=10, min_one_message=True, isolation=LOG_END)
@@ -127,8 +127,23 @@ def test_reading_costs_the_same_in_a_long_log(tmp_path: Path) -> None:
         log.read(offset, max_bytes=1, min_one_message=True, isolation=LOG_END)
         files.reads.clear()
         log.read(offset, max_bytes=1, min_one_message=True, isolation=LOG_END)
-        # One bounded look at headers, then the records: the head of the batch says how large it is.
-        assert len(files.reads) == 3 and max(size for _, size, _ in files.reads) <= 4096
+        # One bounded look at headers, which say how large the batch is, then the records.
+        assert len(files.reads) == 2 and max(size for _, size, _ in files.reads) <= 4096
+    log.close()
+
+
+def test_who_reads_large_batches_one_by_one_looks_for_the_first_only(tmp_path: Path) -> None:
+    files = FailingFiles()
+    log = open_log(tmp_path / "t-0", files=files, config=small_config(segment_bytes=100_000))
+    records = batch([b"x" * 500] * 2)
+    for _ in range(9):
+        append(log, records)
+    log.read(0, max_bytes=100, min_one_message=True, isolation=LOG_END)
+    for offset in range(2, 16, 2):
+        files.reads.clear()
+        read = log.read(offset, max_bytes=100, min_one_message=True, isolation=LOG_END)
+        assert len(read.records) == len(records)
+        assert [size for _, size, _ in files.reads] == [12, len(records)]
     log.close()
 
 
