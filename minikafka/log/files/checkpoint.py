@@ -33,6 +33,7 @@ import base64
 import binascii
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
@@ -72,19 +73,20 @@ class EpochEntry(NamedTuple):
 
 
 class CheckpointWrite(msgspec.Struct, frozen=True):
-    """A checkpoint to write: made on the loop, run on the disk thread."""
+    """Offsets to write: taken on the loop; encoded and written on the disk thread, where thousands of
+    partitions may take tens of milliseconds."""
 
     files: Files
     path: str
-    data: bytes
+    offsets: Mapping[TopicPartition, int]
 
     @property
     def log_directory(self) -> str:
         return os.path.dirname(self.path)
 
     def run(self) -> None:
-        """Write it, durably. Blocks. Raises OSError."""
-        self.files.write_atomically(self.path, self.data)
+        """Write them, durably. Blocks. Raises OSError."""
+        self.files.write_atomically(self.path, encode_offsets(self.offsets))
 
 
 # Offset checkpoints
@@ -92,8 +94,13 @@ class CheckpointWrite(msgspec.Struct, frozen=True):
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of an offset checkpoint, partitions in order."""
+    by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for (topic, partition), offset in offsets.items():
+        by_topic[topic].append((partition, offset))
     return _encode_lines(
-        f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())
+        f"{topic} {partition} {offset}"
+        for topic, found in sorted(by_topic.items())
+        for partition, offset in sorted(found)
     )
 
 

@@ -64,7 +64,6 @@ from minikafka.log.files.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     CheckpointWrite,
-    encode_offsets,
     encode_partition_metadata,
     write_clean_shutdown_marker,
 )
@@ -702,8 +701,7 @@ class LogManager:
         work: list[DiskWork] = [self._sync_of(log) for log in waiting[:count]]
         for directory in self.live_directories:
             if directory in (self._urgent_checkpoints if urgent_only else self._stale_checkpoints):
-                logs = list(self.logs_in(directory))
-                work += [checkpoint(directory, logs, self._files) for checkpoint in _CHECKPOINTS]
+                work += self._all_checkpoints(directory)
         self._stale_checkpoints -= self._urgent_checkpoints if urgent_only else set(self._stale_checkpoints)
         self._urgent_checkpoints.clear()
         if not self._stale_checkpoints:
@@ -715,31 +713,33 @@ class LogManager:
 
     def prepare_recovery_point_checkpoints(self, directory: str | None = None) -> list[DiskWork]:
         """The recovery points of a live directory (all) as they are now."""
-        return self._checkpoints(_recovery_point_checkpoint, directory)
+        return self._checkpoints(RECOVERY_POINT_CHECKPOINT, directory)
 
     def prepare_log_start_offset_checkpoints(self, directory: str | None = None) -> list[DiskWork]:
         """The log starts of a live directory (all), where records were deleted inside of a segment."""
-        return self._checkpoints(_log_start_offset_checkpoint, directory)
+        return self._checkpoints(LOG_START_OFFSET_CHECKPOINT, directory)
 
     def prepare_high_watermark_checkpoints(self, directory: str | None = None) -> list[DiskWork]:
         """The high watermarks of a live directory (all) as they are now."""
-        return self._checkpoints(_high_watermark_checkpoint, directory)
+        return self._checkpoints(REPLICATION_OFFSET_CHECKPOINT, directory)
 
     def prepare_cleaner_offset_checkpoint(self, log: UnifiedLog) -> DiskWork:
         """``log`` was compacted: how far each log of its directory is."""
-        directory = self.directory_of(log)
-        return _cleaner_offset_checkpoint(directory, list(self.logs_in(directory)), self._files)
+        return self._checkpoint(CLEANER_OFFSET_CHECKPOINT, self.directory_of(log))
 
-    def _checkpoints(
-        self,
-        checkpoint: Callable[[str, Sequence[UnifiedLog], Files], CheckpointWrite],
-        wanted: str | None,
-    ) -> list[DiskWork]:
+    def _checkpoints(self, name: str, wanted: str | None) -> list[DiskWork]:
         return [
-            checkpoint(directory, list(self.logs_in(directory)), self._files)
+            self._checkpoint(name, directory)
             for directory in self.live_directories
             if wanted in (None, directory)
         ]
+
+    def _all_checkpoints(self, directory: str) -> list[DiskWork]:
+        return [self._checkpoint(name, directory) for name in _CHECKPOINTS]
+
+    def _checkpoint(self, name: str, directory: str) -> CheckpointWrite:
+        offsets = _CHECKPOINTS[name](self.logs_in(directory))
+        return CheckpointWrite(self._files, os.path.join(directory, name), offsets)
 
     def take_removals(self, directory: str | None = None) -> list[DirectoryRemoval]:
         """The deleted logs of a log directory (all) whose ``file.delete.delay.ms`` has passed."""
@@ -780,6 +780,7 @@ class LogManager:
                     directory,
                     list(self.logs_in(directory)),
                     [self._sync_of(log) for log in self._new_logs if self.directory_of(log) == directory],
+                    partial(self._all_checkpoints, directory),
                     files=self._files,
                     is_complete=directory in self._loaded,
                 )
@@ -796,55 +797,46 @@ def _unique_of(future: UnifiedLog) -> str:
     return parsed.unique
 
 
-def _recovery_point_checkpoint(directory: str, logs: Iterable[UnifiedLog], files: Files) -> CheckpointWrite:
-    """Up to where each log of ``directory`` is known to be on the disk."""
-    offsets = {log.topic_partition: log.recovery_point for log in logs}
-    return _checkpoint(files, directory, RECOVERY_POINT_CHECKPOINT, offsets)
+Offsets = dict[TopicPartition, int]
 
 
-def _log_start_offset_checkpoint(directory: str, logs: Iterable[UnifiedLog], files: Files) -> CheckpointWrite:
-    """Where each log of ``directory`` starts, if that is not simply where its first segment does."""
-    offsets = {
+def _recovery_points(logs: Iterable[UnifiedLog]) -> Offsets:
+    """Up to where each log is known to be on the disk."""
+    return {log.topic_partition: log.recovery_point for log in logs}
+
+
+def _log_start_offsets(logs: Iterable[UnifiedLog]) -> Offsets:
+    """Where each log starts, if that is not simply where its first segment does."""
+    return {
         log.topic_partition: log.log_start_offset
         for log in logs
         if log.log_start_offset > log.segments[0].base_offset
     }
-    return _checkpoint(files, directory, LOG_START_OFFSET_CHECKPOINT, offsets)
 
 
-def _high_watermark_checkpoint(directory: str, logs: Iterable[UnifiedLog], files: Files) -> CheckpointWrite:
-    """The high watermark of each log of ``directory``."""
-    offsets = {log.topic_partition: log.high_watermark for log in logs}
-    return _checkpoint(files, directory, REPLICATION_OFFSET_CHECKPOINT, offsets)
+def _high_watermarks(logs: Iterable[UnifiedLog]) -> Offsets:
+    return {log.topic_partition: log.high_watermark for log in logs}
 
 
-def _cleaner_offset_checkpoint(directory: str, logs: Iterable[UnifiedLog], files: Files) -> CheckpointWrite:
-    """Up to where each log of ``directory`` is compacted, where that has ever been done."""
-    offsets = {
-        log.topic_partition: log.first_dirty_offset for log in logs if log.first_dirty_offset is not None
-    }
-    return _checkpoint(files, directory, CLEANER_OFFSET_CHECKPOINT, offsets)
+def _first_dirty_offsets(logs: Iterable[UnifiedLog]) -> Offsets:
+    """Up to where each log is compacted, where that has ever been done."""
+    return {log.topic_partition: log.first_dirty_offset for log in logs if log.first_dirty_offset is not None}
 
 
-def _checkpoint(
-    files: Files, directory: str, name: str, offsets: Mapping[TopicPartition, int]
-) -> CheckpointWrite:
-    return CheckpointWrite(files, os.path.join(directory, name), encode_offsets(offsets))
-
-
-_CHECKPOINTS = (
-    _recovery_point_checkpoint,
-    _log_start_offset_checkpoint,
-    _high_watermark_checkpoint,  # or a new partition of a deleted one's name has the old one's
-    _cleaner_offset_checkpoint,
-)
-"""Of each log directory, in the order in which they are written."""
+_CHECKPOINTS = {
+    RECOVERY_POINT_CHECKPOINT: _recovery_points,
+    LOG_START_OFFSET_CHECKPOINT: _log_start_offsets,
+    REPLICATION_OFFSET_CHECKPOINT: _high_watermarks,  # or a new partition of a deleted one's name has its
+    CLEANER_OFFSET_CHECKPOINT: _first_dirty_offsets,
+}
+"""The file of each, in the order in which they are written."""
 
 
 def _shut_down(
     directory: str,
     logs: Sequence[UnifiedLog],
     work: Iterable[DiskWork],
+    checkpoints: Callable[[], Iterable[DiskWork]],
     *,
     files: Files,
     is_complete: bool,
@@ -862,8 +854,8 @@ def _shut_down(
             item.run()
         for log in logs:
             log.close()
-        for checkpoint in _CHECKPOINTS:
-            checkpoint(directory, logs, files).run()
+        for checkpoint in checkpoints():
+            checkpoint.run()
         if all_open and is_complete:
             write_clean_shutdown_marker(files, directory)
     except (OSError, KafkaError) as error:

@@ -116,10 +116,10 @@ def test_no_text_upsets_the_readers(content: bytes) -> None:
 
 
 def test_a_checkpoint_is_written_by_the_disk_thread(tmp_path: Path) -> None:
-    work = CheckpointWrite(FILES, str(tmp_path / "c"), b"0\n0\n")
+    work = CheckpointWrite(FILES, str(tmp_path / "c"), {TopicPartition("a", 0): 1})
     assert not (tmp_path / "c").exists() and work.log_directory == str(tmp_path)
     work.run()
-    assert (tmp_path / "c").read_bytes() == b"0\n0\n"
+    assert (tmp_path / "c").read_bytes() == b"0\n1\na 0 1\n"
     assert [path.name for path in tmp_path.iterdir()] == ["c"]  # no .tmp is left
 
 
