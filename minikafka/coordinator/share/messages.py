@@ -8,7 +8,7 @@ itself: an error of one is a value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -88,7 +88,11 @@ class SharePartitionSummary(NamedTuple):
 
 class SharePersister(Protocol):
     """Where the state of share partitions is kept (Kafka: ``Persister``). No method raises for a partition:
-    each is answered for itself, in the order asked."""
+    each is answered for itself, in the order asked.
+
+    ``write_here`` asks this broker's own coordinator, once; False: another broker coordinates. ``answer`` is
+    called now unless other replicas are waited for.
+    """
 
     async def initialize_state(
         self, group_id: str, partitions: Sequence[InitializeShareState]
@@ -97,6 +101,10 @@ class SharePersister(Protocol):
     async def read_state(
         self, group_id: str, partitions: Sequence[ReadShareState]
     ) -> list[SharePartitionState]: ...
+
+    def write_here(
+        self, group_id: str, write: WriteShareState, answer: Callable[[SharePartitionError], None]
+    ) -> bool: ...
 
     async def write_state(
         self, group_id: str, partitions: Sequence[WriteShareState]

@@ -76,9 +76,10 @@ def handle_share_fetch(
         session = _session_of_fetch(services, context, request.share_session_epoch, key, asked, forgotten)
     except KafkaError as error:
         return _fetch_body(error_fields(error))
-    return _fetch(
-        services, context, session, params, asked, is_final=request.share_session_epoch == FINAL_EPOCH
-    )
+    names = _Names(services, context)
+    acknowledging = yield from _acknowledge(services, session.key, asked, names)
+    is_final = request.share_session_epoch == FINAL_EPOCH
+    return _fetch(services, context, session, params, names, acknowledging, is_final=is_final)
 
 
 def handle_share_acknowledge(
@@ -102,7 +103,16 @@ def handle_share_acknowledge(
         session = sessions.find(key) if epoch == FINAL_EPOCH else sessions.proceed(key, epoch)
     except KafkaError as error:
         return _acknowledge_body(context, error_fields(error))
-    return _acknowledge(services, context, session, asked, is_final=epoch == FINAL_EPOCH)
+    names = _Names(services, context)
+    acknowledging = yield from _acknowledge(services, session.key, asked, names)
+    yield from acknowledging.missing()
+    if epoch == FINAL_EPOCH:
+        services.share_partitions.end_session(session)
+    partitions = _Partitions(services, context)
+    for at, outcome in acknowledging.outcomes().items():
+        partitions.add_acknowledged(at, names, outcome)
+    lock_ms = services.share_partitions.settings_of(key.group_id).record_lock_duration_ms
+    return _acknowledge_body(context, NO_ERROR, partitions, lock_ms=lock_ms)
 
 
 # What requests say
@@ -213,31 +223,77 @@ def _session_of_fetch(
 # What is done
 
 
+class _Acknowledging:
+    """The acknowledgements of one request, some of which are not safe yet."""
+
+    def __init__(self, services: Services, acknowledgements: Acknowledgements) -> None:
+        self._services = services
+        self._acknowledgements = acknowledgements
+        self._known: dict[TopicIdPartition, Outcome] = {}
+        self._waiting: dict[TopicIdPartition, asyncio.Future[Outcome]] = {}
+        self._topics: dict[TopicIdPartition, str] = {}
+        """Of those that make sense."""
+
+    def begin(self, key: SessionKey, at: TopicIdPartition, names: _Names, error: KafkaError | None) -> None:
+        """``error``: why it makes no sense."""
+        manager = self._services.share_partitions
+        try:
+            topic = names.readable(at)
+            if error is not None:
+                raise error
+            self._topics[at] = topic
+            batches = self._acknowledgements[at]
+            self._waiting[at] = manager.acknowledge(key.group_id, key.member_id, at, batches)
+        except KafkaError as why:
+            self._known[at] = why
+
+    def missing(self) -> list[asyncio.Future[Outcome]]:
+        """To wait for before ``outcomes``."""
+        return [each for each in self._waiting.values() if not each.done()]
+
+    def outcomes(self) -> dict[TopicIdPartition, Outcome]:
+        """Of all, and they are counted. Once."""
+        for at, safe in self._waiting.items():
+            self._known[at] = safe.result()
+            if self._known[at] is None:
+                self._services.share_partitions.count(self._acknowledgements[at])
+        failed = {topic for at, topic in self._topics.items() if self._known[at] is not None}
+        for topic in dict.fromkeys(self._topics.values()):
+            counts = self._services.replica_manager.stats.of(topic)
+            counts.share_acknowledgement_requests += 1
+            counts.failed_share_acknowledgement_requests += topic in failed
+        return self._known
+
+
+def _acknowledge(services: Services, key: SessionKey, asked: _Asked, names: _Names) -> Steps[_Acknowledging]:
+    acknowledging = _Acknowledging(services, asked.acknowledgements)
+    for at in asked.acknowledgements:
+        acknowledging.begin(key, at, names, asked.errors.get(at))
+        yield
+    return acknowledging
+
+
 async def _fetch(
     services: Services,
     context: RequestContext,
     session: ShareSession,
     params: ShareFetchParams | None,
-    asked: _Asked,
+    names: _Names,
+    acknowledging: _Acknowledging,
     *,
     is_final: bool,
 ) -> Body:
-    names = _Names(services, context)
     manager = services.share_partitions
-    acknowledged = asyncio.ensure_future(_acknowledged(services, session.key, asked, names))
-    await asyncio.sleep(0)  # the acknowledgements are on their way, and what is released is not acquired yet
     found: Mapping[TopicIdPartition, ShareRead | KafkaError] = {}
-    try:
-        if is_final:
-            await acknowledged
-            manager.end_session(session)
-        elif params is not None:
-            found = await _found(services, session, params, names)
-            if context.connection.is_closing and not manager.sessions.has(session.key):
-                manager.release(session.key)  # no member gets these: the session has ended meanwhile
-        outcomes = await acknowledged
-    finally:
-        acknowledged.cancel()
+    if params is not None and not is_final:
+        found = await _found(services, session, params, names)
+        if context.connection.is_closing and not manager.sessions.has(session.key):
+            manager.release(session.key)  # no member gets these: the session has ended meanwhile
+    for missing in acknowledging.missing():
+        await missing
+    if is_final:
+        manager.end_session(session)
+    outcomes = acknowledging.outcomes()
     size_bytes = sum(len(each.records) for each in found.values() if isinstance(each, ShareRead))
     throttle_time_ms = _throttle(services, context, size_bytes)
     if services.replica_manager.tracer.is_on:
@@ -269,47 +325,6 @@ async def _found(
             counts.share_fetch_requests += 1
             counts.failed_share_fetch_requests += topic in failed
     return refused | found
-
-
-async def _acknowledge(
-    services: Services, context: RequestContext, session: ShareSession, asked: _Asked, *, is_final: bool
-) -> Body:
-    names = _Names(services, context)
-    outcomes = await _acknowledged(services, session.key, asked, names)
-    if is_final:
-        services.share_partitions.end_session(session)
-    partitions = _Partitions(services, context)
-    for at, error in outcomes.items():
-        partitions.add_acknowledged(at, names, error)
-    lock_ms = services.share_partitions.settings_of(session.key.group_id).record_lock_duration_ms
-    return _acknowledge_body(context, NO_ERROR, partitions, lock_ms=lock_ms)
-
-
-async def _acknowledged(
-    services: Services, key: SessionKey, asked: _Asked, names: _Names
-) -> dict[TopicIdPartition, Outcome]:
-    outcomes: dict[TopicIdPartition, Outcome] = {}
-    valid: Acknowledgements = {}
-    topics: dict[TopicIdPartition, str] = {}
-    for at, batches in asked.acknowledgements.items():
-        try:
-            topic = names.readable(at)
-            if at in asked.errors:
-                raise asked.errors[at]
-        except KafkaError as error:
-            outcomes[at] = error
-        else:
-            valid[at] = batches
-            topics[at] = topic
-    if valid:
-        done = await services.share_partitions.acknowledge(key.group_id, key.member_id, valid)
-        failed = {topics[at] for at, error in done.items() if error is not None}
-        for topic in dict.fromkeys(topics.values()):
-            counts = services.replica_manager.stats.of(topic)
-            counts.share_acknowledgement_requests += 1
-            counts.failed_share_acknowledgement_requests += topic in failed
-        outcomes |= done
-    return outcomes
 
 
 def _throttle(services: Services, context: RequestContext, size_bytes: int) -> int:

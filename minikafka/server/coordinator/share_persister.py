@@ -98,6 +98,18 @@ class StatePersister:
     ) -> list[SharePartitionState]:
         return await self._ask(Operation.READ, group_id, partitions)
 
+    def write_here(
+        self, group_id: str, write: WriteShareState, answer: Callable[[SharePartitionError], None]
+    ) -> bool:
+        key = share_key(group_id, write.topic_id, write.partition)
+        try:
+            is_here = self._service.topic.coordinator(key).node_id == self._replicas.node_id
+        except KafkaError:
+            return False
+        if is_here:
+            self._service.write(key, group_id, write, answer)
+        return is_here
+
     async def write_state(
         self, group_id: str, partitions: Sequence[WriteShareState]
     ) -> list[SharePartitionError]:

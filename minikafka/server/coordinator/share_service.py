@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -20,6 +20,7 @@ from minikafka.coordinator.share.messages import (
     SharePartitionError,
     SharePartitionState,
     SharePartitionSummary,
+    WriteShareState,
 )
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
@@ -164,6 +165,25 @@ class ShareService(CoordinatorService["ShareShard"]):
             now_ms = self._clock.monotonic_ms()
             self._write_latency.record(now_ms - began_ms, now_ms)
         return answers
+
+    def write(
+        self, key: str, group_id: str, write: WriteShareState, answer: Callable[[SharePartitionError], None]
+    ) -> None:
+        """``answer`` for one state, of the share key ``key``, that a leader on this broker writes."""
+        began_ms = self._clock.monotonic_ms()
+        self.writes += 1
+
+        def answered(result: Any) -> None:
+            now_ms = self._clock.monotonic_ms()
+            self._write_latency.record(now_ms - began_ms, now_ms)
+            failed = isinstance(result, KafkaError)
+            answer(Operation.WRITE.failed(write, result) if failed else result[0])
+
+        self.ask(
+            key,
+            lambda shard, ticket, now_ms: shard.write(group_id, (write,), ticket, now_ms),
+            hosted_shard.RequestTicket(answered),
+        )
 
     def _ask(
         self, number: int, operation: Operation, group_id: str, partitions: Sequence[Any]

@@ -340,7 +340,8 @@ def records_of(
     records: Buffer, batches: Sequence[tuple[int, FetchedBatch]], acquired: Sequence[AcquiredRecords]
 ) -> Buffer:
     """The batches from the one with the first acquired record to the one with the last
-    (``maybeSliceFetchRecords``)."""
+    (``maybeSliceFetchRecords``). What is less than half of what was read is copied: a response that waits
+    for its client should not hold the rest."""
     first, last = acquired[0].first_offset, acquired[-1].last_offset
     begin = end = 0
     for batch_end, batch in batches:
@@ -348,4 +349,5 @@ def records_of(
             begin = batch_end
         if batch.first_offset <= last:
             end = batch_end
-    return memoryview(records)[begin:end]
+    wanted = memoryview(records)[begin:end]
+    return wanted if 2 * len(wanted) >= len(records) else bytes(wanted)

@@ -30,14 +30,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minikafka.coordinator.group.environment import ShareGroupSettings
 from minikafka.coordinator.share.messages import (
     UNINITIALIZED_START_OFFSET,
     ReadShareState,
+    SharePartitionError,
     SharePersister,
     TopicIdPartition,
     WriteShareState,
@@ -173,6 +175,10 @@ class ShareParts(NamedTuple):
     dead_letters: DeadLetterQueues
 
 
+_Submitted = tuple["Transition", "asyncio.Future[KafkaError | None]"]
+"""What is to be persisted, and who is told when it is."""
+
+
 class _State(Enum):
     LOADING = "loading"
     ACTIVE = "active"
@@ -207,7 +213,9 @@ class HostedSharePartition:
         self._state = _State.LOADING
         self._state_epoch = 0
         self._shared: SharePartition | None = None
-        self._waiting: list[tuple[Transition, asyncio.Future[KafkaError | None]]] = []
+        self._limits_of: ShareGroupSettings | None = None
+        """The settings that the share partition's limits are of."""
+        self._waiting: list[_Submitted] = []
         self._is_writing = False
         self._dead: list[Run] = []
         """For the dead letter queue."""
@@ -231,7 +239,11 @@ class HostedSharePartition:
             return None
         shared = self._shared
         assert shared is not None
-        shared.limits = self._limits()
+        settings = self.settings
+        is_kept = self._parts.dead_letters.are_kept(settings)
+        if settings is not self._limits_of or is_kept != shared.limits.has_dead_letter_queue:
+            self._limits_of = settings
+            shared.limits = _limits(settings, has_dead_letter_queue=is_kept)
         return shared
 
     @property
@@ -273,6 +285,11 @@ class HostedSharePartition:
             self.end(error)
             raise
         return partition
+
+    def can_be_fetched(self) -> bool:
+        """Whether a fetch could acquire from it now, if there are records. One that waits need not be tried
+        before: when another lets it go, or records are released, it is."""
+        return self.fetcher is None and (shared := self.shared) is not None and shared.can_acquire()
 
     def begin_fetch(self, fetcher: object) -> None:
         """``fetcher`` reads, and no other may until ``end_fetch``."""
@@ -328,7 +345,10 @@ class HostedSharePartition:
                 raise error
         partition = self.partition()
         if self._state is _State.LOADING:
-            self._shared = share_partition.SharePartition(start_offset, state.batches, self._limits())
+            settings = self._limits_of = self.settings
+            is_kept = self._parts.dead_letters.are_kept(settings)
+            limits = _limits(settings, has_dead_letter_queue=is_kept)
+            self._shared = share_partition.SharePartition(start_offset, state.batches, limits)
             self._shared.move_start(partition.log.log_start_offset)
             self._state = _State.ACTIVE
             for run in self._shared.runs:
@@ -403,45 +423,60 @@ class HostedSharePartition:
             return done
         self._waiting.append((transition, done))
         if not self._is_writing:
-            self._is_writing = True
-            self._parts.supervisor.start(f"write-share-partition-{self.topic_partition}", self._write)
+            self._write_next()
         return done
 
-    async def _write(self) -> None:
-        try:
-            while self._waiting:
-                writes, self._waiting = self._waiting, []
-                error = await self._write_once([transition for transition, _ in writes])
-                for transition, done in writes:
-                    self._complete(transition, is_persisted=error is None)
-                    if not done.done():
-                        done.set_result(error)
-                if error is not None and error.code in ENDING:
-                    self.end(error)
-                if self._waiting:
-                    self._changed(self)
-        finally:
-            self._is_writing = False
-        self._changed(self)
-
-    async def _write_once(self, transitions: list[Transition]) -> KafkaError | None:
+    def _write_next(self) -> None:
+        """Persist what has come up: in this step if its coordinator is here and waits for no other broker."""
+        submitted, self._waiting = self._waiting, []
+        if self.error is not None:
+            self._written(submitted, self.error)
+            return
         shared = self._shared
         assert shared is not None
-        if self.error is not None:
-            return self.error
         write = WriteShareState(
             *self.key.at,
             self._state_epoch,
             self.leader_epoch,
             shared.start_offset,
             shared.delivery_complete_count(),
-            tuple(batch for transition in transitions for batch in transition.batches),
+            tuple(batch for transition, _ in submitted for batch in transition.batches),
         )
+
+        def answered(answer: SharePartitionError) -> None:
+            if answer.error is None:
+                self._written(submitted, None)
+            else:
+                write_patiently()
+
+        def write_patiently() -> None:
+            name = f"write-share-partition-{self.topic_partition}"
+            self._parts.supervisor.start(name, partial(self._write, submitted, write))
+
+        self._is_writing = True
+        if not self._parts.persister.write_here(self.key.group_id, write, answered):
+            write_patiently()
+
+    async def _write(self, submitted: Sequence[_Submitted], write: WriteShareState) -> None:
+        """Wherever it is coordinated, and again if need be."""
         try:
-            return await self._persist(write)
-        except Exception as error:  # our bug: those who wait hear of it, and the records stay as they were
+            error = await self._persist(write)
+        except Exception as bug:  # ours: those who wait hear of it, and the records stay as they were
             logger.exception("the state of %r could not be written", self)
-            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(bug))
+        self._written(submitted, error)
+
+    def _written(self, submitted: Sequence[_Submitted], error: KafkaError | None) -> None:
+        self._is_writing = False
+        for transition, done in submitted:
+            self._complete(transition, is_persisted=error is None)
+            if not done.done():
+                done.set_result(error)
+        if error is not None and error.code in ENDING:
+            self.end(error)
+        if self._waiting and not self._is_writing:
+            self._write_next()
+        self._changed(self)
 
     async def _persist(self, write: WriteShareState) -> KafkaError | None:
         (answer,) = await self._parts.persister.write_state(self.key.group_id, [write])
@@ -522,15 +557,6 @@ class HostedSharePartition:
         if next_ms is not None:
             self._set_timer(max(1, next_ms - self._now_ms()))
 
-    def _limits(self) -> ShareLimits:
-        settings = self.settings
-        return share_partition.ShareLimits(
-            settings.delivery_count_limit,
-            settings.partition_max_record_locks,
-            settings.record_lock_duration_ms,
-            self._parts.dead_letters.are_kept(settings),
-        )
-
     def _now_ms(self) -> int:
         return self._parts.replicas.clock.monotonic_ms()
 
@@ -572,6 +598,15 @@ class _DelayedReset(DelayedOperation):
     def on_failure(self, error: Exception) -> None:
         if not self._woken.done():
             self._woken.set_exception(error)
+
+
+def _limits(settings: ShareGroupSettings, *, has_dead_letter_queue: bool) -> ShareLimits:
+    return share_partition.ShareLimits(
+        settings.delivery_count_limit,
+        settings.partition_max_record_locks,
+        settings.record_lock_duration_ms,
+        has_dead_letter_queue,
+    )
 
 
 def _for_consumers(error: KafkaError) -> KafkaError:

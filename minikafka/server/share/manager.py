@@ -9,7 +9,7 @@ its connection closes; then what it holds is available to the others at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from minikafka.coordinator.group.environment import ShareGroupSettings
@@ -169,36 +169,26 @@ class SharePartitionManager:
                 self.counts.fetches[group_id] = figures
         return figures
 
-    async def acknowledge(
-        self,
-        group_id: str,
-        member_id: str,
-        acknowledgements: Mapping[TopicIdPartition, Sequence[AcknowledgementBatch]],
-    ) -> dict[TopicIdPartition, KafkaError | None]:
-        """What became of each, when it is safe. All are under way when this first waits."""
-        outcomes: dict[TopicIdPartition, KafkaError | None] = {}
-        waiting: dict[TopicIdPartition, asyncio.Future[KafkaError | None]] = {}
-        now_ms = self._replicas.clock.monotonic_ms()
-        for at, batches in acknowledgements.items():
-            hosted = self._hosted.get(ShareKey(group_id, at))
-            try:
-                shared = None if hosted is None else hosted.shared
-                if hosted is None or shared is None:
-                    raise KafkaError(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        "This server does not host this topic-partition.",
-                    )
-                hosted.partition()
-                waiting[at] = hosted.submit(shared.acknowledge(member_id, batches, now_ms=now_ms))
-            except KafkaError as error:
-                outcomes[at] = error
-        for at, done in waiting.items():
-            outcomes[at] = await done
-            if outcomes[at] is None:
-                self._count(acknowledgements[at])
-        return outcomes
+    def acknowledge(
+        self, group_id: str, member_id: str, at: TopicIdPartition, batches: Sequence[AcknowledgementBatch]
+    ) -> asyncio.Future[KafkaError | None]:
+        """What became of it, when it is safe: often now, see ``HostedSharePartition.submit``.
 
-    def _count(self, batches: Sequence[AcknowledgementBatch]) -> None:
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_RECORD_STATE; why it is not led here.
+        """
+        hosted = self._hosted.get(ShareKey(group_id, at))
+        shared = None if hosted is None else hosted.shared
+        if hosted is None or shared is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            )
+        hosted.partition()
+        now_ms = self._replicas.clock.monotonic_ms()
+        return hosted.submit(shared.acknowledge(member_id, batches, now_ms=now_ms))
+
+    def count(self, batches: Sequence[AcknowledgementBatch]) -> None:
+        """Of acknowledgements that are safe."""
         for batch in batches:
             for first, last, kind in batch.ranges():
                 self.counts.acknowledged[kind] += last - first + 1
@@ -232,5 +222,6 @@ class SharePartitionManager:
             keys.discard(hosted.key)
             if not keys:
                 del self._by_partition[hosted.topic_partition]
-        self._replicas.parked.share_fetch.check_and_complete(hosted.key)
+        if hosted.error is not None or hosted.can_be_fetched():
+            self._replicas.parked.share_fetch.check_and_complete(hosted.key)
         self._end_unused(hosted)
