@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
 
 TOPIC = "imported"
 TROUBLE = re.compile("mismatch|invalid|isvalid: false|error|exception|not found|misses", re.IGNORECASE)
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NEWEST = java.CLIENT_VERSIONS[-1]
 SCHEMA = pa.schema(
     [
@@ -62,29 +63,32 @@ def import_table(table: Path, data: Path, *options: str) -> subprocess.Completed
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_kafkas_tool_finds_nothing_wrong(
-    java_class_path: str, table: tuple[Path, list[Record]], tmp_path: Path, codec: str
+    java_class_path: str, table: tuple[Path, list[Record]], tmp_path: Path
 ) -> None:
     path, records = table
-    done = import_table(
-        path, tmp_path, "--compression", codec, "--batch-size", "20kB", "--config", "segment.bytes=1048576"
-    )
-    assert done.returncode == 0, done.stderr
-    directory = tmp_path / f"{TOPIC}-0"
-    logs = sorted(directory.glob("*.log"))
-    names = ",".join(map(str, logs))
-    dump = ("kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", names)
-    text = java.tool(java_class_path, *dump)
+    logs: list[Path] = []
+    indexes: list[Path] = []
+    for codec in CODECS:
+        options = ("--compression", codec, "--batch-size", "20kB", "--config", "segment.bytes=1048576")
+        done = import_table(path, tmp_path / codec, *options)
+        assert done.returncode == 0, done.stderr
+        directory = tmp_path / codec / f"{TOPIC}-0"
+        assert len(list(directory.glob("*.log"))) > 1 or codec != "none"
+        logs += sorted(directory.glob("*.log"))
+        for kind in ("index", "timeindex", "snapshot"):
+            files = sorted(directory.glob(f"*.{kind}"))
+            assert files
+            indexes += files
+    dump = ("kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files")
+    text = java.tool(java_class_path, *dump, ",".join(map(str, logs)))
     assert "isvalid: false" not in text
     found = re.findall(r"^\| offset: (\d+) CreateTime: (\d+) ", text, re.MULTILINE)
-    assert found == [(str(offset), str(each.timestamp_ms)) for offset, each in enumerate(records)]
-    assert len(logs) > 1 or codec != "none"
-    for kind in ("index", "timeindex", "snapshot"):
-        files = sorted(directory.glob(f"*.{kind}"))
-        assert files
-        text = java.tool(java_class_path, "kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)))
-        assert not TROUBLE.search(text), text[-3_000:]
+    expected = [(str(offset), str(each.timestamp_ms)) for offset, each in enumerate(records)]
+    assert found == expected * len(CODECS)
+    text = java.tool(java_class_path, "kafka.tools.DumpLogSegments", "--files", ",".join(map(str, indexes)))
+    assert text.count("Dumping ") == len(indexes)
+    assert not TROUBLE.search(text), text[-3_000:]
 
 
 @pytest.fixture(params=[java.KAFKA_VERSION, NEWEST])
