@@ -10,7 +10,7 @@ import struct
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -46,6 +46,8 @@ GROWTH_MAX = 1.25
 ADMIN_S = 900.0
 SOCKET_TIMEOUT_MS = 300_000
 """The most that librdkafka takes."""
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""A file system in memory, where there is one."""
 PROPERTIES = {
     "log.segment.delete.delay.ms": 0,  # what is measured is the work
     "offsets.topic.num.partitions": 1,
@@ -67,10 +69,10 @@ COLUMNS = {
 def run(*, quick: bool) -> list[Row]:
     rows: list[Row] = []
     for side in sides():
-        curve = []
-        for count in QUICK_COUNTS if quick else COUNTS:
-            if side == OURS or count <= KAFKA_MAX:
-                curve.append(measured(side, count, idle_s=QUICK_IDLE_S if quick else IDLE_S))
+        counts = [each for each in (QUICK_COUNTS if quick else COUNTS) if side == OURS or each <= KAFKA_MAX]
+        creations = created_in_one(side, counts)
+        idle_s = QUICK_IDLE_S if quick else IDLE_S
+        curve = [measured(side, count, creations[count], idle_s=idle_s) for count in counts]
         rows += curve
         if side == OURS:
             rows += growth(curve, "partitions", COLUMNS, most=GROWTH_MAX)
@@ -80,7 +82,27 @@ def run(*, quick: bool) -> list[Row]:
     return rows
 
 
-def measured(side: str, count: int, *, idle_s: float) -> Row:
+def created_in_one(side: str, counts: Sequence[int]) -> dict[int, Row]:
+    """What so many cost to create, from the first on, in one broker that gets more and more, in memory. A
+    disk tells more of its file system: for minutes after thousands of files were deleted, ext4 without a
+    journal looks for inodes that were not freed lately (``recently_deleted``), ten times as long as all else
+    takes.
+    """
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY, ignore_cleanup_errors=True) as directory,
+        running_side(side, Path(directory), PROPERTIES) as broker,
+    ):
+        watch = Watch([broker.pid])
+        rows, made = {}, 0
+        for count in counts:
+            create(broker, [(f"scale-{made}-{name}", size) for name, size in topics_of(count - made)], count)
+            made = count
+            spent = watch.spent()
+            rows[count] = {"creating, s": round(spent.seconds, 2), "creating, CPU s": round(spent.cpu_s, 2)}
+        return rows
+
+
+def measured(side: str, count: int, creation: Row, *, idle_s: float) -> Row:
     """One point of the curve."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
@@ -88,7 +110,9 @@ def measured(side: str, count: int, *, idle_s: float) -> Row:
     ):
         row: Row = {"part": "partitions", "of": side, "partitions": count}
         before_mb = settled_mb(broker.pid)
-        row |= created(broker, count)
+        watch = Watch([broker.pid])
+        create(broker, topics_of(count), count)
+        row |= creation | {"creating on the disk, s": round(watch.spent().seconds, 2)}
         row["more MB"] = round(settled_mb(broker.pid) - before_mb, 1)
         row["idle core"] = idle(broker, idle_s)
         row |= metadata(broker) | pages(broker)
@@ -117,19 +141,16 @@ def led(broker: BrokerProcess) -> int:
     return sum(partition.leader >= 0 for topic in mine for partition in topic.partitions.values())
 
 
-def created(broker: BrokerProcess, count: int) -> Row:
-    """Until all are led and have a log."""
-    watch = Watch([broker.pid])
+def create(broker: BrokerProcess, topics: Iterable[tuple[str, int]], count: int) -> None:
+    """Until all ``count``, with those from before, are led and have a log."""
     client = admin(broker)
-    for name, partitions in topics_of(count):
+    for name, partitions in topics:
         asked = [NewTopic(name, partitions, 1)]
         client.create_topics(asked, request_timeout=SOCKET_TIMEOUT_MS / 1000, operation_timeout=ADMIN_S)[
             name
         ].result(ADMIN_S)
     until(lambda: led(broker) == count, f"{count} partitions are led")
     until(lambda: logs(broker) == count, f"{count} logs are there", pause_s=0.2)
-    spent = watch.spent()
-    return {"creating, s": round(spent.seconds, 2), "creating, CPU s": round(spent.cpu_s, 2)}
 
 
 def logs(broker: BrokerProcess) -> int:
