@@ -25,6 +25,12 @@ class Clock(Protocol):
         ...
 
 
+def has_passed(duration_ms: int, since_ms: int, now_ms: int) -> bool:
+    """Whether ``duration_ms`` of wall-clock time have passed ``since_ms``. They have when the clock was set
+    back meanwhile: what waits for them would wait for as long as it was set back."""
+    return not 0 <= now_ms - since_ms < duration_ms
+
+
 class ManualClock:
     """A clock that moves when told to. For tests and simulation."""
 

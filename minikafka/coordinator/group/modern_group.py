@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
+from minikafka.clock import has_passed
 from minikafka.coordinator.group.group import Footprint, GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
     Answer,
@@ -340,7 +341,7 @@ def count_names(counter: Counter[str], names: Iterable[str], sign: int) -> None:
 def may_assign(assigned_at_ms: int, interval_ms: int, now_ms: int) -> bool:
     """Whether the last assignment is old enough for another one (``canComputeNextTargetAssignment``,
     KIP-1263): who comes meanwhile has the next one. ``assigned_at_ms`` 0: not known."""
-    return not assigned_at_ms or not 0 <= now_ms - assigned_at_ms < interval_ms
+    return not assigned_at_ms or has_passed(interval_ms, assigned_at_ms, now_ms)
 
 
 class AssignedGroup(Protocol):

@@ -26,6 +26,7 @@ from uuid import UUID
 
 import msgspec
 
+from minikafka.clock import has_passed
 from minikafka.coordinator.group.consumer.target import (
     GroupSpec,
     MemberSpec,
@@ -373,7 +374,8 @@ class ShareGroups:
         known = state.initialized[topic_id].partitions if topic_id in state.initialized else _NONE
         since_ms = group.initializing_since_ms.get(topic_id)
         retry_ms = self._settings.group_share_initialize_retry_interval_ms
-        if since_ms is not None and now_ms - since_ms < retry_ms and topic_id in state.initializing:
+        is_asked = since_ms is not None and not has_passed(retry_ms, since_ms, now_ms)
+        if is_asked and topic_id in state.initializing:
             known |= state.initializing[topic_id].partitions
         return known
 

@@ -43,6 +43,7 @@ from uuid import UUID
 
 import msgspec
 
+from minikafka.clock import has_passed
 from minikafka.coordinator.group.consumer.consumer_group import (
     PROTOCOL_TYPE,
     ConsumerGroup,
@@ -457,10 +458,11 @@ def _round(
         return []
     if group.regexes_to_check:
         return group.regexes_to_check
+    checked_ms = group.regexes_checked_ms
     has_changed = group.regexes_checked_version != topics.version or (
-        refreshment.has_rules and now_ms >= group.regexes_checked_ms + refreshment.interval_ms
+        refreshment.has_rules and has_passed(refreshment.interval_ms, checked_ms, now_ms)
     )
-    is_due = has_changed and now_ms >= group.regexes_checked_ms + REGEX_REFRESH_INTERVAL_MS
+    is_due = has_changed and has_passed(REGEX_REFRESH_INTERVAL_MS, checked_ms, now_ms)
     return list(draft.regexes) if is_due else []
 
 

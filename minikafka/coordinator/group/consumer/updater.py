@@ -52,6 +52,7 @@ from minikafka.coordinator.group.modern_group import (
     forget_timers,
     group_of_record,
     is_computed_beside,
+    may_assign,
     revocation_timer,
     session_timer,
 )
@@ -160,7 +161,7 @@ class GroupUpdater:
         """Whether the last assignment is old enough for another one (``canComputeNextTargetAssignment``,
         KIP-1263). Until it is, a member that joins has nothing; its heartbeats ask again."""
         interval_ms = self.settings.consumer_group(group.group_id).assignment_interval_ms
-        return group.assigned_ms is None or now_ms >= group.assigned_ms + interval_ms
+        return may_assign(group.assigned_ms or 0, interval_ms, now_ms)
 
     def _assign(self, draft: GroupDraft) -> None:
         """A target for the group's epoch: now, or when it is worked out, if that takes long. The member has

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from minikafka.clock import ManualClock
 from minikafka.coordinator.group.consumer.consumer_group import MemberState
 from minikafka.coordinator.group.environment import ConsumerGroupSettings
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult, GroupOperation, OperationKind
@@ -90,6 +91,15 @@ def test_a_group_is_not_assigned_again_within_its_interval(world: World) -> None
     assert (world.group.assignment_epoch, world.group.state) == (3, "Reconciling")
     settle(first, second, third)
     assert sorted(map(len, map(partitions, (first, second, third)))) == [1, 1, 2]
+
+
+def test_a_group_is_assigned_again_though_the_clock_was_set_back(world: World) -> None:
+    world.settings.consumer_group_settings = ConsumerGroupSettings(assignment_interval_ms=1_000)
+    first, second = FakeConsumer(world, "a", "orders"), FakeConsumer(world, "b", "orders")
+    settle(first)
+    world.shell.clock = ManualClock(world.shell.now_ms - 3_600_000)
+    settle(first, second)
+    assert (partitions(first), partitions(second)) == ([0, 1], [2, 3])
 
 
 def test_a_member_that_has_missed_what_to_give_back_hears_it_again(world: World) -> None:

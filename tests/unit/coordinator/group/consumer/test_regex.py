@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.clock import ManualClock
 from minikafka.coordinator.group.consumer.membership import check_regex, resolve_regex
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
@@ -163,6 +164,16 @@ def test_rights_are_looked_at_again_when_the_refresh_interval_is_over() -> None:
     assert not world.coordinator.regexes_due(world.group, world.shell.now_ms, has_rules=False), (
         "nothing to look at"
     )
+    settle(consumer)
+    assert names(consumer) == ["orders", "orders_eu"]
+
+
+def test_new_topics_are_found_though_the_clock_was_set_back() -> None:
+    world = World(orders=1)
+    consumer = FakeConsumer(world, "a", regex="order.*")
+    settle(consumer)
+    world.shell.clock = ManualClock(world.shell.now_ms - 3_600_000)
+    world.topics.put("orders_eu", 1)
     settle(consumer)
     assert names(consumer) == ["orders", "orders_eu"]
 

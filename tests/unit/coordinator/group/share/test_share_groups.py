@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from minikafka.clock import ManualClock
 from minikafka.coordinator.group import modern_group
 from minikafka.coordinator.group.consumer.target import GroupSpec, MemberSpec
 from minikafka.coordinator.group.environment import GroupCounts
@@ -182,6 +183,16 @@ def test_a_question_without_an_answer_is_repeated_after_the_retry_interval_only(
     story.shell.clock.advance(story.settings.group_share_initialize_retry_interval_ms)
     story.beat("m", 1)
     assert len(story.shell.share_questions) == 1
+    story.beat("m", 1)
+    assert len(story.shell.share_questions) == 1
+
+
+def test_a_question_without_an_answer_is_repeated_though_the_clock_was_set_back() -> None:
+    story = Story(t=1)
+    story.beat("m", 0, "t")
+    story.shell.share_questions.clear()
+    story.restart()
+    story.shell.clock = ManualClock(story.shell.now_ms - 3_600_000)
     story.beat("m", 1)
     assert len(story.shell.share_questions) == 1
 
