@@ -269,13 +269,16 @@ class InvariantChecker:
         partition = None if server is None else server.services.replica_manager.partitions.get(at)
         return partition if partition is not None and partition.log.is_open else None
 
+    def are_led(self) -> bool:
+        """Whether every partition has a leader that knows it: leaders may just be going back to where they
+        are preferred."""
+        return all(
+            any(each.is_leader for each in replicas.values()) for replicas in self._replicas().values()
+        )
+
     def check_replicas(self) -> None:
         """Compare all replicas with their leaders. Raises InvariantError."""
-        replicas: dict[TopicPartition, dict[int, Partition]] = {}
-        for broker in self._simulation.brokers.values():
-            for partition in hosted_partitions(broker):
-                replicas.setdefault(partition.topic_partition, {})[broker.node_id] = partition
-        for at, by_broker in replicas.items():
+        for at, by_broker in self._replicas().items():
             leader = next((each for each in by_broker.values() if each.is_leader), None)
             if leader is None:
                 raise InvariantError(f"{at} has no leader: {by_broker}")
@@ -283,6 +286,13 @@ class InvariantChecker:
             for node_id, partition in by_broker.items():
                 partition.log.validate()
                 self._compare(f"{at} on broker {node_id}", partition, leader, start)
+
+    def _replicas(self) -> dict[TopicPartition, dict[int, Partition]]:
+        replicas: dict[TopicPartition, dict[int, Partition]] = {}
+        for broker in self._simulation.brokers.values():
+            for partition in hosted_partitions(broker):
+                replicas.setdefault(partition.topic_partition, {})[broker.node_id] = partition
+        return replicas
 
     def _compare(self, where: str, partition: Partition, leader: Partition, start: int) -> None:
         if partition.topic_partition.topic in self._compacted and not partition.log.config.compact:

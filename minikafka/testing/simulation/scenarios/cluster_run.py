@@ -163,6 +163,7 @@ class ClusterRun:
         await asyncio.gather(*self._producers, *self._consumers)
         await asyncio.sleep(2)
         self.checker.look()
+        await until(self.checker.are_led, "each partition has a leader")
         self.checker.check_replicas()
         await self.check_history()
 
