@@ -51,8 +51,8 @@ FAILED_ONCE = [
     ("transactions", 404136),
     ("swarm", 404007),
 ]
-"""402966 and 404007 by a defect of the broker, the others by the simulation's own; they go the same way as long
-as the code does the same."""
+"""402966 and 404007 by a defect of the broker, the others by the simulation's own; they go the same way as
+long as the code does the same."""
 
 
 @pytest.mark.parametrize(("scenario", "seed"), FAILED_ONCE)
