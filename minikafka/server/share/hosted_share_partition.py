@@ -461,9 +461,9 @@ class HostedSharePartition:
         """Wherever it is coordinated, and again if need be."""
         try:
             error = await self._persist(write)
-        except Exception as bug:  # ours: those who wait hear of it, and the records stay as they were
+        except Exception as failure:  # our bug: those who wait hear of it, and the records stay as they were
             logger.exception("the state of %r could not be written", self)
-            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(bug))
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(failure))
         self._written(submitted, error)
 
     def _written(self, submitted: Sequence[_Submitted], error: KafkaError | None) -> None:
