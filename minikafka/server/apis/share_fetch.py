@@ -105,14 +105,21 @@ def handle_share_acknowledge(
         return _acknowledge_body(context, error_fields(error))
     names = _Names(services, context)
     acknowledging = yield from _acknowledge(services, session.key, asked, names)
-    yield from acknowledging.missing()
-    if epoch == FINAL_EPOCH:
-        services.share_partitions.end_session(session)
-    partitions = _Partitions(services, context)
-    for at, outcome in acknowledging.outcomes().items():
-        partitions.add_acknowledged(at, names, outcome)
-    lock_ms = services.share_partitions.settings_of(key.group_id).record_lock_duration_ms
-    return _acknowledge_body(context, NO_ERROR, partitions, lock_ms=lock_ms)
+
+    def answer() -> Body:
+        if epoch == FINAL_EPOCH:
+            services.share_partitions.end_session(session)
+        partitions = _Partitions(services, context)
+        for at, outcome in acknowledging.outcomes().items():
+            partitions.add_acknowledged(at, names, outcome)
+        lock_ms = services.share_partitions.settings_of(key.group_id).record_lock_duration_ms
+        return _acknowledge_body(context, NO_ERROR, partitions, lock_ms=lock_ms)
+
+    async def answer_later() -> Body:
+        await acknowledging.are_safe()
+        return answer()
+
+    return answer() if acknowledging.is_done else answer_later()
 
 
 # What requests say
@@ -247,12 +254,18 @@ class _Acknowledging:
         except KafkaError as why:
             self._known[at] = why
 
-    def missing(self) -> list[asyncio.Future[Outcome]]:
-        """To wait for before ``outcomes``."""
-        return [each for each in self._waiting.values() if not each.done()]
+    @property
+    def is_done(self) -> bool:
+        """Whether all are safe, or failed: often now, see ``HostedSharePartition.submit``."""
+        return all(each.done() for each in self._waiting.values())
+
+    async def are_safe(self) -> None:
+        """Or failed: then ``outcomes`` says."""
+        for each in self._waiting.values():
+            await each
 
     def outcomes(self) -> dict[TopicIdPartition, Outcome]:
-        """Of all, and they are counted. Once."""
+        """Of all, when they are done; and they are counted. Once."""
         for at, safe in self._waiting.items():
             self._known[at] = safe.result()
             if self._known[at] is None:
@@ -289,8 +302,7 @@ async def _fetch(
         found = await _found(services, session, params, names)
         if context.connection.is_closing and not manager.sessions.has(session.key):
             manager.release(session.key)  # no member gets these: the session has ended meanwhile
-    for missing in acknowledging.missing():
-        await missing
+    await acknowledging.are_safe()
     if is_final:
         manager.end_session(session)
     outcomes = acknowledging.outcomes()
