@@ -32,9 +32,9 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
-    from minikafka import exchange
+    from minikafka import linux
 else:
-    exchange = deferred("minikafka.exchange")
+    linux = deferred("minikafka.linux")
 
 
 _NO_DISK_FAILURES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ENOENT})
@@ -397,7 +397,7 @@ class OsFiles:
         temporary = f"{path}.tmp"
         with open(temporary, "wb", opener=open_regular) as file:
             file.write(data)
-        if os.path.exists(path) and exchange.exchange(temporary, path):
+        if os.path.exists(path) and linux.exchange(temporary, path):
             os.unlink(temporary)
         else:
             os.replace(temporary, path)
