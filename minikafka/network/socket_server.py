@@ -76,6 +76,18 @@ class Gate(Protocol):
         ...
 
 
+def stop_listening(server: asyncio.Server) -> None:
+    """``Server.close``, but connections that asyncio has accepted and made no transports for are opened yet:
+    before Python 3.12.1 each would stay open (CPython's issue 109564)."""
+    loop = server.get_loop()
+    if isinstance(loop, asyncio.SelectorEventLoop):
+        for listening in server.sockets:
+            loop.remove_reader(listening)
+        loop.call_soon(server.close)
+    else:
+        server.close()
+
+
 class SocketServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Kafka's properties, ``.`` written as ``_``, with Kafka's defaults."""
 
@@ -186,7 +198,7 @@ class SocketServer:
         servers, self._servers = self._servers, {}
         for listening in servers.values():
             for server in listening:
-                server.close()
+                stop_listening(server)
 
     async def close(self, *, drain_timeout_ms: int = 0) -> None:
         """Stop accepting, let answered responses leave for ``drain_timeout_ms``, then drop what is left.

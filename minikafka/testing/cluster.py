@@ -62,6 +62,7 @@ from minikafka.clock import Clock
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.files import OsFile, OsFiles, make_private_directory, open_regular
+from minikafka.network.socket_server import stop_listening
 from minikafka.testing.broker import Property, property_text
 from minikafka.testing.groups import AsksGroups
 from minikafka.types import Buffer
@@ -160,14 +161,14 @@ class Relay:
     async def open(self) -> None:
         """Listen. Raises OSError when the port is taken."""
         if self._server is None:
-            self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
+            self._server = await asyncio.start_server(self._accept, LOOPBACK, self.port)
             self.port = self._server.sockets[0].getsockname()[1]
 
     async def shut(self) -> None:
         """Cut all connections and refuse new ones."""
         server, self._server = self._server, None
         if server is not None:
-            server.close()
+            stop_listening(server)
         await self.cut()
 
     async def cut(self) -> None:
@@ -177,11 +178,21 @@ class Relay:
             connection.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = asyncio.current_task()
-        assert connection is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # shut since the kernel had it
+            writer.transport.abort()
+            return
+
+        def ended(connection: asyncio.Task[None]) -> None:
+            del self._connections[connection]
+            if connection.cancelled():  # before it began
+                writer.transport.abort()
+
+        connection = asyncio.ensure_future(self._carry(reader, writer))
         self._connections[connection] = None
-        connection.add_done_callback(lambda done: self._connections.pop(done, None))
+        connection.add_done_callback(ended)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         transports = [writer.transport]
         try:
             target = self._target()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from types import TracebackType
 
+from minikafka.network.socket_server import stop_listening
 from tests.support.ports import free_port
 
 
@@ -29,12 +30,12 @@ class Gate:
         return len(self._pipes)
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
 
     async def shut(self) -> None:
         """Cut all connections and refuse new ones."""
         if self._server is not None:
-            self._server.close()
+            stop_listening(self._server)
             self._server = None
         pipes = list(self._pipes)
         for pipe in pipes:
@@ -57,11 +58,16 @@ class Gate:
     ) -> None:
         await self.shut()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pipe = asyncio.current_task()
-        assert pipe is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def ended(pipe: asyncio.Task[None]) -> None:
+            self._pipes.discard(pipe)
+            writer.transport.abort()  # of a pipe that was cancelled before it began, too
+
+        pipe = asyncio.ensure_future(self._carry(reader, writer))
         self._pipes.add(pipe)
-        pipe.add_done_callback(self._pipes.discard)
+        pipe.add_done_callback(ended)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.ExitStack() as stack:
             stack.callback(writer.transport.abort)
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)

@@ -29,6 +29,7 @@ from minikafka.cli.replay.recording import (
 )
 from minikafka.errors import ErrorCode, MinikafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerClient
+from minikafka.network.socket_server import stop_listening
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import (
     RequestHeader,
@@ -116,8 +117,8 @@ class Relay:
             server = self._servers.get(node_id)
             if server is None:
 
-                async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                    await self._accept(node_id, reader, writer)
+                def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                    self._accept(node_id, reader, writer)
 
                 server = await asyncio.start_server(accept, self._host, port)
                 self._servers[node_id] = server
@@ -126,21 +127,30 @@ class Relay:
     async def close(self) -> None:
         """Close all connections. Idempotent."""
         for server in self._servers.values():
-            server.close()
+            stop_listening(server)
         for handler in self._handlers:
             handler.cancel()
         await asyncio.gather(*self._handlers, return_exceptions=True)
 
-    async def _accept(
+    def _accept(
         self, node_id: int | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
         if len(self._handlers) >= CONNECTIONS_MAX:
             self._say(f"a connection more than {CONNECTIONS_MAX} is refused")
             writer.close()
             return
-        self._handlers.add(task)
+
+        def ended(handler: asyncio.Task[None]) -> None:
+            self._handlers.discard(handler)
+            writer.close()  # of one that was cancelled before it began, too
+
+        handler = asyncio.ensure_future(self._serve(node_id, reader, writer))
+        self._handlers.add(handler)
+        handler.add_done_callback(ended)
+
+    async def _serve(
+        self, node_id: int | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             await _Connection(self, next(self._connections), node_id, reader, writer).serve()
         except (MinikafkaError, OSError, asyncio.IncompleteReadError) as error:
@@ -148,9 +158,6 @@ class Relay:
                 self._say(f"a client's connection ends: {error}")
         except asyncio.CancelledError:
             pass  # the relay is closed
-        finally:
-            self._handlers.discard(task)
-            writer.close()
 
     # What connections need
 

@@ -33,6 +33,7 @@ from minikafka.errors import StartError
 from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address, split_address
+from minikafka.network.socket_server import stop_listening
 from minikafka.server.http.access import AllowedHosts, Credentials, Failures
 from minikafka.server.runtime.supervisor import Supervisor
 
@@ -173,7 +174,7 @@ class HttpServer:
         """Stop listening, and end all connections. Idempotent."""
         server, self._server, self._address = self._server, None, None
         if server is not None:
-            server.close()
+            stop_listening(server)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -190,6 +191,9 @@ class HttpServer:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_READ_BYTES), self._accept)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # it came as this closed
+            writer.transport.abort()
+            return
         while len(self._tasks) >= self._connections_max:
             self._make_room()
         conversation = _Conversation(self, reader, writer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing import Cluster
 from minikafka.testing.broker import Property
+from minikafka.testing.cluster import CLIENTS, LOOPBACK, Network
 from minikafka.types import TopicPartition as PartitionOf
 from tests.support.zookeeper import ZooKeeperServer
 from tests.unit.testing.test_brokers_for_tests import open_files
@@ -343,3 +345,19 @@ def test_orders(minikafka_cluster):
 """
     done = run_pytest(tmp_path, test=test)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_connection_that_comes_as_a_relay_is_shut_is_closed(steps: int) -> None:
+    """However far the loop has come with it: a transport that is left open is a warning, and so an error."""
+
+    async def shut_after(steps: int) -> None:
+        relay = Network().relay(CLIENTS, 1, lambda: None)
+        await relay.open()
+        with socket.create_connection((LOOPBACK, relay.port)):
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await relay.shut()
+
+    asyncio.run(shut_after(steps))
+    gc.collect()
