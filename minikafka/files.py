@@ -32,9 +32,9 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
-    from minikafka import linux
+    from minikafka import exchange
 else:
-    linux = deferred("minikafka.linux")
+    exchange = deferred("minikafka.exchange")
 
 
 _NO_DISK_FAILURES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ENOENT})
@@ -397,7 +397,7 @@ class OsFiles:
         temporary = f"{path}.tmp"
         with open(temporary, "wb", opener=open_regular) as file:
             file.write(data)
-        if os.path.exists(path) and linux.exchange(temporary, path):
+        if os.path.exists(path) and exchange.exchange(temporary, path):
             os.unlink(temporary)
         else:
             os.replace(temporary, path)

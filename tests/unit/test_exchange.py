@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka import linux
+from minikafka import exchange
 from minikafka.files import OsFiles
 
 
@@ -14,14 +14,14 @@ def test_two_files_have_each_others_name(tmp_path: Path) -> None:
     one, other = tmp_path / "ä one", tmp_path / "other"
     one.write_text("1")
     other.write_text("2")
-    assert linux.exchange(str(one), str(other))
+    assert exchange.exchange(str(one), str(other))
     assert (one.read_text(), other.read_text()) == ("2", "1")
 
 
 def test_without_the_other_file_nothing_changes(tmp_path: Path) -> None:
     one = tmp_path / "one"
     one.write_text("1")
-    assert not linux.exchange(str(one), str(tmp_path / "nowhere"))
+    assert not exchange.exchange(str(one), str(tmp_path / "nowhere"))
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
     assert one.read_text() == "1"
 
@@ -31,7 +31,7 @@ def test_a_file_is_replaced_whether_it_was_there_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(linux, "_renameat2", lambda: None)
+        monkeypatch.setattr(exchange, "_renameat2", lambda: None)
     path = tmp_path / "checkpoint"
     for content in (b"new", b"newer", b"s"):
         OsFiles().replace(str(path), content)
