@@ -41,7 +41,8 @@ closed."""
 RESERVE_SHARE = 10
 """One in so many is kept back: for connections to other brokers, the HTTP port, a compaction's pipes."""
 
-OPEN_FILES_MIN = 8
+OPEN_FILES_MIN = 36
+"""The active segments of a dozen partitions, with two indexes each."""
 
 LISTEN_BACKLOG_SHARE = 8
 """The backlog is at most one in so many: that is how many connections a single turn of the loop accepts
@@ -65,13 +66,14 @@ class DescriptorBudget(NamedTuple):
 
     @classmethod
     def of_limit(cls, limit: int) -> DescriptorBudget:
-        """Half of what is not kept back is for files, half for connections."""
-        reserve = max(RESERVE_MIN, limit // RESERVE_SHARE)
-        share = max(OPEN_FILES_MIN, (limit - reserve) // 2)
+        """A third of what is not kept back is for files: one that was closed is opened again, while a client
+        that is refused has an error."""
+        shared = limit - max(RESERVE_MIN, limit // RESERVE_SHARE)
+        open_files = max(OPEN_FILES_MIN, shared // 3)
         return cls(
             limit,
-            open_files=share,
-            connections=share,
+            open_files=open_files,
+            connections=max(1, shared - open_files),
             backlog=max(1, limit // LISTEN_BACKLOG_SHARE),
             http_connections=max(1, limit // HTTP_SHARE),
         )

@@ -2,7 +2,7 @@
 
 A request is a Produce of one record of 100 bytes, acks=1, to one of 100 partitions; a visitor asks
 ApiVersions and Metadata of one topic, as a client does that has nothing to do. How many connections a broker
-takes is bound by the descriptors that its process may have (``process.DescriptorBudget``): 9,000 of 20,000.
+takes is bound by the descriptors that its process may have (``process.DescriptorBudget``): 12,000 of 20,000.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.integration.support.wire import (
 )
 
 TOPIC, PARTITIONS = "crowd", 100
-COUNTS, QUICK_COUNTS = (100, 1_000, 9_000), (100, 300)
+COUNTS, QUICK_COUNTS = (100, 1_000, 10_000), (100, 300)
 ASKED_EACH = 10.0
 """Requests a second of a connection."""
 RATE_MAX = 10_000.0

@@ -30,8 +30,8 @@ from tests.benchmarks.scale.brokers import (
 from tests.integration.support.process import BrokerProcess
 
 MEMBERS = 5
-COUNTS, QUICK_COUNTS = (100, 400, 1_600), (10, 40)
-"""Groups: five times as many connections, of which 20,000 descriptors allow 9,000."""
+COUNTS, QUICK_COUNTS = (100, 500, 2_000), (10, 40)
+"""Groups: five times as many connections, of which 20,000 descriptors allow 12,000."""
 HEARTBEAT_S, SECONDS, QUICK_SECONDS = 3.0, 20.0, 6.0
 CONNECTING_MAX = 200
 P99_MS_MAX = 50.0
