@@ -37,14 +37,17 @@ CONFIG = {
 }
 LONG_S = 3.0
 """Less than a request or a replica may take, and long enough for whatever would be wrong."""
+SILENCE_S = 15.0
+"""After which a broker takes the store for away, and asks it nothing more."""
 AGAIN = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-OLD_PRODUCE_VERSION = 11
-"""The last one of clients that say themselves which partitions are in a transaction."""
+OLD_PRODUCE_VERSION, OLD_ADD_PARTITIONS_VERSION, OLD_END_VERSION = 11, 3, 4
+"""The last ones of clients that say themselves which partitions are in a transaction."""
+INIT = {"transactional_id": ID, "transaction_timeout": 600_000, "producer_id": -1, "producer_epoch": -1}
 
 
 class World:
@@ -94,6 +97,22 @@ class World:
         self.simulation.brokers[node_id].kill()
         store.expire_session(session.id)
 
+    async def depose_unheard(self) -> None:
+        """2 coordinates in the place of 1, which clients still reach and nothing else does."""
+        store, network = self.simulation.store, self.simulation.network
+        for other in ("store", *(f"broker-{node_id}" for node_id in BROKERS[1:])):
+            network.cut("broker-1", other)
+            network.cut(other, "broker-1")
+        (session,) = [each for each in store.sessions.values() if each.connection.client == "broker-1"]
+        store.expire_session(session.id)
+        await until(lambda: self.state(TRANSACTION_STATE_TOPIC).leader == 2, "2 coordinates")
+        await asyncio.sleep(SILENCE_S)
+
+    async def ask_first(self, key: ApiKey, body: dict[str, Any], **options: Any) -> ErrorCode:
+        """What 1 says, whether it coordinates or not."""
+        answer = await self.client.request(("broker-1", 9092), key, body, **options)
+        return ErrorCode(answer.error_code)
+
     async def ask(self, key: ApiKey, body: dict[str, Any], **options: Any) -> Any:
         """The coordinator of the transactional id, until it has loaded."""
         while True:
@@ -108,10 +127,7 @@ class World:
                 await asyncio.sleep(0.1)
 
     async def begin(self) -> None:
-        body = {
-            "transactional_id": ID, "transaction_timeout": 600_000, "producer_id": -1, "producer_epoch": -1,
-        }  # fmt: skip
-        self.take(await self.ask(ApiKey.INIT_PRODUCER_ID, body))
+        self.take(await self.ask(ApiKey.INIT_PRODUCER_ID, INIT))
 
     def take(self, answer: Any) -> None:
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -123,6 +139,7 @@ class World:
         )  # fmt: skip
 
     async def write(self) -> None:
+        """Brokers add the partition to the transaction."""
         while True:
             try:
                 await self.client.produce(TOPIC, 0, self.batch(), transactional_id=ID)
@@ -132,12 +149,34 @@ class World:
                     raise
                 await asyncio.sleep(0.1)
 
-    async def end(self, *, commit: bool = True) -> None:
-        body = {
+    def end_body(self, *, commit: bool = True) -> dict[str, Any]:
+        return {
             "transactional_id": ID, "producer_id": self.producer_id, "producer_epoch": self.epoch,
             "committed": commit,
         }  # fmt: skip
-        self.take(await self.ask(ApiKey.END_TXN, body))
+
+    async def end(self, *, commit: bool = True) -> None:
+        self.take(await self.ask(ApiKey.END_TXN, self.end_body(commit=commit)))
+
+    async def write_as_old_clients(self, coordinator: int, *, sequence: int) -> None:
+        """The producer adds the partition to the transaction itself; its epoch stays."""
+        added = {
+            "v3_and_below_transactional_id": ID, "v3_and_below_producer_id": self.producer_id,
+            "v3_and_below_producer_epoch": self.epoch,
+            "v3_and_below_topics": [{"name": TOPIC, "partitions": [0]}],
+        }  # fmt: skip
+        produced = {
+            "transactional_id": ID, "acks": -1, "timeout": 5_000, "topic_data": [
+                {"name": TOPIC, "partition_data": [{"index": 0, "records": self.batch(sequence=sequence)}]}
+            ],
+        }  # fmt: skip
+        key, version = ApiKey.ADD_PARTITIONS_TO_TXN, OLD_ADD_PARTITIONS_VERSION
+        address = self.simulation.brokers[coordinator].address
+        answer = await self.client.request(address, key, added, version=version)
+        check(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+        address = self.simulation.brokers[LAST].address
+        answer = await self.client.request(address, ApiKey.PRODUCE, produced, version=OLD_PRODUCE_VERSION)
+        check(answer.responses[0].partition_responses[0].error_code)
 
 
 def test_a_decision_is_carried_out_when_it_is_on_enough_replicas() -> None:
@@ -257,6 +296,59 @@ def test_a_producer_that_has_a_successor_writes_nothing_more() -> None:
         assert [offset for offset, _ in committed] == [2]
 
     Simulation(36).run(scenario)
+
+
+def test_a_producer_that_has_a_successor_is_told_of_no_end_by_a_coordinator_that_has_one() -> None:
+    """KIP-890. 1 has fenced the producer, and takes its abort for a retry of what it did itself then."""
+
+    async def scenario(simulation: Simulation) -> None:
+        world = World(simulation)
+        await world.start()
+        await world.begin()
+        await world.write()
+        abort = world.end_body(commit=False)
+        assert await world.ask_first(ApiKey.INIT_PRODUCER_ID, INIT) is ErrorCode.CONCURRENT_TRANSACTIONS
+        await until(lambda: world.stable == 2, "the transaction of the one before is aborted")
+        await asyncio.sleep(LONG_S)
+        await world.depose_unheard()
+        await world.begin()
+        assert await world.ask_first(ApiKey.END_TXN, abort) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            await world.ask(ApiKey.END_TXN, abort)
+        except KafkaError as error:
+            assert error.code in FENCED
+        else:
+            raise AssertionError("the one before has ended something")
+        await world.write()
+        await world.end()
+        await until(lambda: world.stable == 4, "the marker is there")
+
+    Simulation(37).run(scenario)
+
+
+def test_a_commit_is_not_told_by_a_coordinator_that_knows_the_transaction_before() -> None:
+    """In the first version of the protocol both have the same epoch, so what 1 remembers looks like a retry.
+    The transaction is open where 2 coordinates: it would be lost when its time is over."""
+
+    async def scenario(simulation: Simulation) -> None:
+        world = World(simulation)
+        await world.start()
+        await world.begin()
+        await world.write_as_old_clients(1, sequence=0)
+        commit = world.end_body()
+        assert await world.ask_first(ApiKey.END_TXN, commit, version=OLD_END_VERSION) is ErrorCode.NONE
+        await until(lambda: world.stable == 2, "the marker is there")
+        await asyncio.sleep(LONG_S)
+        await world.depose_unheard()
+        await world.write_as_old_clients(2, sequence=1)
+        said = await world.ask_first(ApiKey.END_TXN, commit, version=OLD_END_VERSION)
+        assert said is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await world.ask(ApiKey.END_TXN, commit, version=OLD_END_VERSION)
+        await until(lambda: world.stable == 4, "the marker is there")
+        committed = await world.client.read_all(TOPIC, read_committed=True)
+        assert [offset for offset, _ in committed] == [0, 2]
+
+    Simulation(38).run(scenario)
 
 
 def test_a_position_is_told_when_it_is_on_enough_replicas() -> None:

@@ -95,6 +95,8 @@ class EndTxnResult(msgspec.Struct, frozen=True):
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+    is_remembered: bool = False
+    """A retry, for which nothing was written. A write would have shown that this is still the coordinator."""
 
 
 class DescribedTransaction(msgspec.Struct, frozen=True, kw_only=True):

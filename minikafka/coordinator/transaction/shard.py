@@ -493,7 +493,7 @@ def _end_version_1(transactions: Transactions, request: EndTxn, ticket: Ticket, 
         )
         return transactions.write_decision(metadata, ticket, lambda: [Answer(ticket, EndTxnResult())])
     _check_retry(metadata, request)
-    return [Answer(ticket, EndTxnResult())]
+    return [Answer(ticket, EndTxnResult(is_remembered=True))]
 
 
 def _end_version_2(
@@ -508,7 +508,7 @@ def _end_version_2(
     check_not_pending(metadata)
     if _is_retry(metadata.current, request):
         _check_retry(metadata, request)
-        return [Answer(ticket, _result(metadata.current))]
+        return [Answer(ticket, _result(metadata.current, is_remembered=True))]
     check_producer_id(metadata, request.producer_id)
     check_producer_epoch(metadata, request.producer_epoch)
     if request.is_commit and metadata.state is not TransactionState.ONGOING:
@@ -555,8 +555,8 @@ def _check_retry(metadata: TransactionMetadata, request: EndTxn) -> None:
         raise _invalid_state(metadata)
 
 
-def _result(metadata: TxnTransitMetadata) -> EndTxnResult:
-    return EndTxnResult(metadata.producer_id, metadata.producer_epoch)
+def _result(metadata: TxnTransitMetadata, *, is_remembered: bool = False) -> EndTxnResult:
+    return EndTxnResult(metadata.producer_id, metadata.producer_epoch, is_remembered)
 
 
 def _invalid_state(metadata: TransactionMetadata) -> KafkaError:

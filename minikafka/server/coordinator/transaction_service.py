@@ -5,10 +5,13 @@ markers written (``transaction_markers``), gets producer ids for its shards, and
 transactions that take too long and for transactional ids that are not used any more.
 
 Where it differs: a broker that was paused, has lost the coordination store or is still to be told that
-another leads the partition now refuses a producer by what it remembers (INVALID_TXN_STATE), in Kafka. That
-ends the producer, which may have begun its transaction at the new coordinator. Here such an error is given
-only after the store has confirmed that this broker leads the partition; else the answer is
-COORDINATOR_NOT_AVAILABLE, and the producer looks for the coordinator again.
+another leads the partition now answers a producer by what it remembers, in Kafka. An error
+(INVALID_TXN_STATE) ends the producer, which may have begun its transaction at the new coordinator. The end of
+a transaction may look like a retry of the last one that this broker has seen end; but the producer may have a
+successor, or, in the first version of the protocol, where all its transactions have one epoch, mean the next,
+which is open at the new coordinator. Here such an answer is given only after the store has confirmed that
+this broker leads the partition; else it is COORDINATOR_NOT_AVAILABLE, and the producer looks for the
+coordinator again. What has to be written needs no such question: it is not committed once another leads.
 """
 
 from __future__ import annotations
@@ -94,7 +97,7 @@ _OF_STATE: Final = frozenset(
 
 
 class _Unconfirmed(NamedTuple):
-    """An error that waits for the store to confirm who led the partition when its request came."""
+    """An answer that waits for the store to confirm who led the partition when its request came."""
 
     ticket: RequestTicket
     result: Any
@@ -148,7 +151,8 @@ class TransactionService(CoordinatorService["TransactionShard"]):
         )
 
     def ask_partition(self, number: int, call: TicketCall[TransactionShard], ticket: RequestTicket) -> None:
-        """An error ends a producer for good, so one that may come of an old state is not given away."""
+        """An error ends a producer for good, and an end that is told by the state ends its transaction; so
+        neither is given away when it may come of an old state."""
         shard = self._shards.get(number)
         leader_epoch = NO_EPOCH if shard is None else shard.leader_epoch
         answer = partial(self._answer, number, leader_epoch, ticket)
@@ -156,7 +160,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
 
     def _answer(self, number: int, leader_epoch: int, ticket: RequestTicket, result: Any) -> None:
         codes = (result.code,) if isinstance(result, KafkaError) else getattr(result, "errors", ())
-        if _OF_STATE.isdisjoint(codes):
+        if _OF_STATE.isdisjoint(codes) and not getattr(result, "is_remembered", False):
             ticket.answer(result)
             return
         self._unconfirmed.append(_Unconfirmed(ticket, result, number, leader_epoch))
@@ -165,8 +169,8 @@ class TransactionService(CoordinatorService["TransactionShard"]):
             self._supervisor.start("confirm-coordinator", self._confirm)
 
     async def _confirm(self) -> None:
-        """Give the errors that wait, each after a question to the store that was asked when it was there. One
-        question at a time: who asks for errors has no more of the store."""
+        """Give the answers that wait, each after a question to the store that was asked when it was there.
+        One question at a time: who asks for errors has no more of the store."""
         asked: list[_Unconfirmed] = []
         try:
             while self._unconfirmed:

@@ -31,6 +31,11 @@ def after(state: str, *, is_v2: bool = True) -> tuple[Driver, int]:
     return driver, epoch
 
 
+def remembered(producer_id: int, epoch: int) -> EndTxnResult:
+    """The answer to a retry."""
+    return EndTxnResult(producer_id, epoch, is_remembered=True)
+
+
 # Partitions are added
 
 
@@ -144,8 +149,8 @@ def test_first_version_the_epoch_stays(commit: bool) -> None:
     ("state", "abort", "commit"),
     [
         ("Empty", ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
-        ("CompleteAbort", EndTxnResult(-1, -1), ErrorCode.INVALID_TXN_STATE),
-        ("CompleteCommit", ErrorCode.INVALID_TXN_STATE, EndTxnResult(-1, -1)),
+        ("CompleteAbort", remembered(-1, -1), ErrorCode.INVALID_TXN_STATE),
+        ("CompleteCommit", ErrorCode.INVALID_TXN_STATE, remembered(-1, -1)),
     ],
 )
 def test_first_version_a_retry_is_told_by_the_state(state: str, abort: object, commit: object) -> None:
@@ -210,9 +215,8 @@ def test_second_version_a_retry_is_told_by_the_epoch(
         answer = driver.end(1000, epoch - is_retried, commit=is_commit).answer
         is_ended = expected == "ended"
         assert len(driver.appends) - appends == (2 if is_ended else 0)
-        assert answer == (
-            EndTxnResult(1000, epoch + is_ended) if expected in ("ended", "answered") else expected
-        )
+        results = {"ended": EndTxnResult(1000, epoch + 1), "answered": remembered(1000, epoch)}
+        assert answer == results.get(expected, expected)
 
 
 def test_a_producer_that_missed_the_answer_of_its_end_goes_on_with_the_epoch_it_was_given() -> None:
@@ -263,7 +267,7 @@ def test_a_retry_while_the_end_is_written_is_to_wait() -> None:
     assert driver.end(1000, 0).answer is ErrorCode.CONCURRENT_TRANSACTIONS
     assert driver.end(1000, 0, commit=False).answer is ErrorCode.CONCURRENT_TRANSACTIONS
     driver.answer_markers(), driver.commit()
-    assert driver.end(1000, 0).answer == EndTxnResult(1000, 1)
+    assert driver.end(1000, 0).answer == remembered(1000, 1)
 
 
 def test_the_last_epoch_ends_with_a_new_producer_id() -> None:
@@ -280,7 +284,7 @@ def test_the_last_epoch_ends_with_a_new_producer_id() -> None:
         0,
         7,
     )
-    assert driver.end(7, EPOCH_MAX - 1).answer == EndTxnResult(1000, 0), "a retry"
+    assert driver.end(7, EPOCH_MAX - 1).answer == remembered(1000, 0), "a retry"
     assert driver.end(7, EPOCH_MAX - 1, commit=False).answer is ErrorCode.INVALID_TXN_STATE
     assert driver.add(1000, 0, P0).answer.errors == (NONE,)
     assert driver.end(7, EPOCH_MAX - 1).answer is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -292,7 +296,7 @@ def test_the_next_producer_id_is_known_after_a_reload() -> None:
     driver.end(7, EPOCH_MAX - 1)
     driver.reload()
     driver.answer_markers()
-    assert driver.end(7, EPOCH_MAX - 1).answer == EndTxnResult(1000, 0)
+    assert driver.end(7, EPOCH_MAX - 1).answer == remembered(1000, 0)
 
 
 def test_there_may_be_no_producer_id_to_end_with() -> None:
@@ -368,7 +372,7 @@ def test_a_decision_that_came_through_after_all_is_carried_out_by_the_next_coord
     driver.hold = False
     driver.reload()
     assert [markers.is_commit for markers in driver.sent] == [True]
-    assert driver.end(1000, 0).answer == EndTxnResult(1000, 1), "a retry"
+    assert driver.end(1000, 0).answer == remembered(1000, 1), "a retry"
 
 
 def test_the_append_may_take_as_long_as_the_transaction() -> None:

@@ -287,6 +287,38 @@ async def test_an_error_is_given_when_the_store_has_confirmed_who_coordinates(
     assert await producer.add(3, 0) == [ErrorCode.NONE], "what this needs is that the log takes it"
 
 
+@pytest.mark.parametrize("version", [4, 5])
+async def test_an_end_that_is_told_by_the_state_is_given_when_the_store_has_confirmed_who_coordinates(
+    transacting_broker: Any, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """It may be of a transaction before the one that is meant, which is open at another coordinator; or the
+    producer may have a successor there."""
+    services = transacting_broker.services
+    topic = services.transactions.topic
+    path = partition_state_path(topic.name, topic.partition_for("t"))
+    producer = await Producer.init(transacting_broker)
+    await producer.add(3 if version < 5 else 5, 0)
+    multi, questions = services.store.multi, []
+
+    async def asked(operations: Sequence[Op]) -> Any:
+        questions.append([operation.path for operation in operations])
+        return await multi(operations)
+
+    monkeypatch.setattr(services.store, "multi", asked)
+    assert (await producer.end(version, commit=True)).error_code == ErrorCode.NONE
+    assert questions == [], "the log has taken it"
+
+    async def is_complete() -> bool:
+        return bool((await producer.described()).transaction_state == "CompleteCommit")
+
+    await eventually(is_complete, "the markers are written")
+    assert (await producer.end(version, commit=True)).error_code == ErrorCode.NONE
+    assert questions == [[path]]
+    node = await services.store.get(path)
+    await services.store.set(path, node.data)  # by a controller, whose request is on its way
+    assert (await producer.end(version, commit=True)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 async def test_an_error_is_not_given_while_the_store_is_away(transacting_broker: Any) -> None:
     producer = await Producer.init(transacting_broker)
     zombie = producer._replace(epoch=7)
