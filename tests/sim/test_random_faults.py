@@ -52,8 +52,8 @@ FAILED_ONCE = [
     ("swarm", 404007),
     ("transactions", 405341),
 ]
-"""402966, 404007 and 405341 by a defect of the broker, the others by the simulation's own; they go the same way as
-long as the code does the same."""
+"""402966, 404007 and 405341 by a defect of the broker, the others by the simulation's own; they go the same
+way as long as the code does the same."""
 
 
 @pytest.mark.parametrize(("scenario", "seed"), FAILED_ONCE)

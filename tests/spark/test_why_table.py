@@ -81,6 +81,10 @@ class Asked:
     def write(self, count: int, *, partition: int = 0, **more: Any) -> None:
         confluent.write(self.bootstrap, self.topic, records(count, **more), partition=partition)
 
+    def write_large(self, count: int) -> None:
+        """100,000 bytes each, in a batch each: where segments end does not depend on what comes together."""
+        confluent.write_one_batch_each(self.bootstrap, self.topic, records(count, value=bytes(100_000)))
+
     def export(self, *options: str, partition: int = 0) -> None:
         """All that there is."""
         assert self._broker is not None
@@ -253,7 +257,7 @@ def test_records_that_retention_bytes_will_delete(asked: Asked) -> None:
     make(asked, retention_bytes=2_000_000, segment_bytes=1_048_576)
     asked.write(1)
     asked.export()
-    asked.write(28, value=bytes(100_000))
+    asked.write_large(28)
     answer = asked.why()
     assert codes(answer)[0] == "table.retention.soon"
     assert "at the earliest by retention.bytes (2.00 MB)" in answer["sentence"]
@@ -268,7 +272,7 @@ def test_of_a_broker_that_has_no_diagnostics_the_earliest_time_is_told(
     make(asked, retention_bytes=4_000_000, segment_bytes=1_048_576)
     asked.write(1)
     asked.export()
-    asked.write(25, value=bytes(100_000))
+    asked.write_large(25)
     assert codes(asked.why())[0] == "table.behind.newest", "a segment goes when those behind it are too large"
     monkeypatch.setattr(AdminClient, "diagnostics", as_apache_kafka_answers)
     answer = asked.why()
