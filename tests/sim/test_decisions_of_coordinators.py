@@ -158,22 +158,26 @@ class World:
     async def end(self, *, commit: bool = True) -> None:
         self.take(await self.ask(ApiKey.END_TXN, self.end_body(commit=commit)))
 
-    async def write_as_old_clients(self, coordinator: int, *, sequence: int) -> None:
+    async def add_as_old_clients(self, coordinator: int) -> ErrorCode:
         """The producer adds the partition to the transaction itself; its epoch stays."""
         added = {
             "v3_and_below_transactional_id": ID, "v3_and_below_producer_id": self.producer_id,
             "v3_and_below_producer_epoch": self.epoch,
             "v3_and_below_topics": [{"name": TOPIC, "partitions": [0]}],
         }  # fmt: skip
+        key, version = ApiKey.ADD_PARTITIONS_TO_TXN, OLD_ADD_PARTITIONS_VERSION
+        address = self.simulation.brokers[coordinator].address
+        answer = await self.client.request(address, key, added, version=version)
+        topic = answer.results_by_topic_v3_and_below[0]
+        return ErrorCode(topic.results_by_partition[0].partition_error_code)
+
+    async def write_as_old_clients(self, coordinator: int, *, sequence: int) -> None:
+        check(await self.add_as_old_clients(coordinator))
         produced = {
             "transactional_id": ID, "acks": -1, "timeout": 5_000, "topic_data": [
                 {"name": TOPIC, "partition_data": [{"index": 0, "records": self.batch(sequence=sequence)}]}
             ],
         }  # fmt: skip
-        key, version = ApiKey.ADD_PARTITIONS_TO_TXN, OLD_ADD_PARTITIONS_VERSION
-        address = self.simulation.brokers[coordinator].address
-        answer = await self.client.request(address, key, added, version=version)
-        check(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
         address = self.simulation.brokers[LAST].address
         answer = await self.client.request(address, ApiKey.PRODUCE, produced, version=OLD_PRODUCE_VERSION)
         check(answer.responses[0].partition_responses[0].error_code)
@@ -349,6 +353,27 @@ def test_a_commit_is_not_told_by_a_coordinator_that_knows_the_transaction_before
         assert [offset for offset, _ in committed] == [0, 2]
 
     Simulation(38).run(scenario)
+
+
+def test_a_partition_is_not_told_added_by_a_coordinator_that_knows_the_transaction_before() -> None:
+    """It was in that one, in which the epoch was the same; in the new one it is not, and its records would be
+    refused."""
+
+    async def scenario(simulation: Simulation) -> None:
+        world = World(simulation)
+        await world.start()
+        await world.begin()
+        await world.write_as_old_clients(1, sequence=0)
+        await world.depose_unheard()
+        await world.ask(ApiKey.END_TXN, world.end_body(), version=OLD_END_VERSION)
+        await until(lambda: world.stable == 2, "the marker is there")
+        assert await world.add_as_old_clients(1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await world.write_as_old_clients(2, sequence=1)
+        assert await world.add_as_old_clients(2) is ErrorCode.NONE, "a retry"
+        await world.ask(ApiKey.END_TXN, world.end_body(), version=OLD_END_VERSION)
+        await until(lambda: world.stable == 4, "the marker is there")
+
+    Simulation(39).run(scenario)
 
 
 def test_a_position_is_told_when_it_is_on_enough_replicas() -> None:

@@ -80,6 +80,9 @@ class AddPartitionsToTxnResult(msgspec.Struct, frozen=True):
     """In the order of the request."""
 
     errors: tuple[ErrorCode, ...]
+    is_remembered: bool = False
+    """As in ``EndTxnResult``; only in the first version of the protocol, where what is remembered may be of
+    the transaction before."""
 
 
 class EndTxn(msgspec.Struct, frozen=True, kw_only=True):

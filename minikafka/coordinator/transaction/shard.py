@@ -84,6 +84,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from minikafka.coordinator.transaction.messages import (
+    TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
     AddPartitionsToTxn,
     AddPartitionsToTxnResult,
@@ -448,15 +449,18 @@ def add_partitions(
     check_not_pending(metadata)
     check_producer_id(metadata, request.producer_id)
     check_producer_epoch(metadata, request.producer_epoch)
-    added = Answer(ticket, AddPartitionsToTxnResult((ErrorCode.NONE,) * len(request.partitions)))
+    errors = (ErrorCode.NONE,) * len(request.partitions)
     partitions = frozenset(request.partitions)
     current = metadata.current
     if current.state is TransactionState.ONGOING and partitions <= current.partitions:
-        return [added]
+        is_remembered = request.client_transaction_version == TRANSACTION_VERSION_1
+        return [Answer(ticket, AddPartitionsToTxnResult(errors, is_remembered))]
     metadata.prepare_add_partitions(
         partitions, client_transaction_version=request.client_transaction_version, now_ms=now_ms
     )
-    return transactions.write(metadata, ticket, lambda later_ms: [added])
+    return transactions.write(
+        metadata, ticket, lambda later_ms: [Answer(ticket, AddPartitionsToTxnResult(errors))]
+    )
 
 
 def verify_partitions(transactions: Transactions, request: AddPartitionsToTxn, ticket: Ticket) -> Effects:

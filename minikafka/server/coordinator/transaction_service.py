@@ -9,9 +9,10 @@ another leads the partition now answers a producer by what it remembers, in Kafk
 (INVALID_TXN_STATE) ends the producer, which may have begun its transaction at the new coordinator. The end of
 a transaction may look like a retry of the last one that this broker has seen end; but the producer may have a
 successor, or, in the first version of the protocol, where all its transactions have one epoch, mean the next,
-which is open at the new coordinator. Here such an answer is given only after the store has confirmed that
-this broker leads the partition; else it is COORDINATOR_NOT_AVAILABLE, and the producer looks for the
-coordinator again. What has to be written needs no such question: it is not committed once another leads.
+which is open at the new coordinator. So it is, there, with partitions that are in the transaction already.
+Here such an answer is given only after the store has confirmed that this broker leads the partition; else it
+is COORDINATOR_NOT_AVAILABLE, and the producer looks for the coordinator again. What has to be written needs
+no such question: it is not committed once another leads.
 """
 
 from __future__ import annotations
