@@ -44,7 +44,8 @@ from tests.integration.support.wire import FETCH, PRODUCE, RawClient, batch, fet
 
 GB = 1_000_000_000
 SIZES_GB, QUICK_SIZES_GB = (1.0, 5.0, 20.0), (0.3, 0.6)
-DISK_SHARE = 3
+DISK_SHARE = 2
+"""A log takes at most one in so many bytes of the free disk."""
 BIG, SMALL = "big", "small"
 PARTITIONS = 4
 BATCH_RECORDS, RECORD_BYTES = 60, 16_000
