@@ -28,18 +28,20 @@ from minikafka.cli.shared.tables import (
     misplaced,
     open_tables,
 )
+from minikafka.errors import MinikafkaError
 from minikafka.metrics.series import DAMAGED_BATCHES, LAST_SUCCESS, LOST_RECORDS
-from minikafka.spark.export.decoding import Format, Kind, TopicFormat, format_of, parse_formats
-from minikafka.spark.export.registry import fetched
-from minikafka.spark.runtime.job import OK, Job, JobError, add_job_options, run_job
+from minikafka.spark.runtime.job import FAILURE, OK, Job, JobError, add_job_options, run_job
+from minikafka.spark.runtime.session import check_pyspark
 
 if TYPE_CHECKING:
+    from minikafka.spark.export.decoding import Format
     from minikafka.spark.export.job import ExportOptions
     from minikafka.spark.tables.table import Tables
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 PARQUET = "parquet"
 FORMATS = (PARQUET, ICEBERG, DELTA)
+RECORD_FORMATS = ("bytes", "string", "json", "avro", "protobuf")
 TARGET_FILE_SIZE = "128MiB"
 """As Spark's ``maxPartitionBytes``: what a task of a query reads. Iceberg's default of 512 MiB is for tables
 that are written once a day."""
@@ -117,7 +119,7 @@ def _add_format_options(options: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="[TOPIC=]FORMAT",
-            help=f"what a {side} is: {', '.join(Kind)} (bytes); again for single topics",
+            help=f"what a {side} is: {', '.join(RECORD_FORMATS)} (bytes); again for single topics",
         )
         options.add_argument(
             f"--{side}-schema",
@@ -206,6 +208,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = options.parse_args(argv)
     _check_options(options, arguments)
     try:
+        check_pyspark()
+    except MinikafkaError as error:
+        print(f"minikafka export: {error}", file=sys.stderr)
+        return FAILURE
+    from minikafka.spark.export.decoding import parse_formats
+    from minikafka.spark.export.registry import fetched
+
+    try:
         keys = parse_formats(arguments.key_format, arguments.key_schema, "key")
         values = parse_formats(arguments.value_format, arguments.value_schema, "value")
     except JobError as error:
@@ -225,7 +235,7 @@ def _run(
     keys: Mapping[str | None, Format],
     values: Mapping[str | None, Format],
 ) -> int:
-    from minikafka.spark.export.decoding import OnError
+    from minikafka.spark.export.decoding import OnError, TopicFormat, format_of
     from minikafka.spark.export.job import ExportOptions
 
     selection = {"subscribe": arguments.topics, "subscribePattern": arguments.topics_pattern}

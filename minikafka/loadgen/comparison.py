@@ -21,15 +21,20 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, MinikafkaError
-from minikafka.loadgen.recipes import Address, MockRecipe, Recipe, prepare, running
 from minikafka.loadgen.report import Result
-from minikafka.loadgen.runner import Target, finish, run
 from minikafka.loadgen.workload import Kind, Workload, checked
+
+if TYPE_CHECKING:
+    from minikafka.loadgen import recipes, runner
+else:  # they import librdkafka; the command line, which has the names of the suites, is there without it
+    recipes = deferred("minikafka.loadgen.recipes", at_start_or_never=True)
+    runner = deferred("minikafka.loadgen.runner", at_start_or_never=True)
 
 START = "seconds to start"
 """The fact of a result that says how long the target took to start, s."""
@@ -264,7 +269,7 @@ class Contestant(msgspec.Struct, frozen=True):
     """A target by its name."""
 
     name: str
-    recipe: Recipe
+    recipe: recipes.Recipe
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -310,7 +315,7 @@ def alternate(
         names = " and ".join(dict.fromkeys(contestant.name for contestant in contestants))
         raise ConfigError(f"--suite {','.join(entries)}: cannot be run with {names}")
     for contestant in contestants:
-        prepare(contestant.recipe)
+        recipes.prepare(contestant.recipe)
     turns: list[Turn] = []
     rows: list[Row] = []
     for name, entry in possible.items():
@@ -323,10 +328,10 @@ def alternate(
     yield Comparison((contestants[0].name, contestants[1].name), rows, turns)
 
 
-def _is_impossible(entry: Entry, recipe: Recipe) -> bool:
+def _is_impossible(entry: Entry, recipe: recipes.Recipe) -> bool:
     """The mock lacks things, and brokers that run already cannot be restarted."""
-    return (isinstance(recipe, MockRecipe) and not entry.is_for_mock) or (
-        isinstance(recipe, Address) and entry.is_fresh
+    return (isinstance(recipe, recipes.MockRecipe) and not entry.is_for_mock) or (
+        isinstance(recipe, recipes.Address) and entry.is_fresh
     )
 
 
@@ -350,8 +355,10 @@ def take_turns(
                 yield _turn(name, number, contestant, entry, target, start_s, duration_s)
 
 
-def _started(contestant: Contestant, brokers: int) -> contextlib.AbstractContextManager[tuple[Target, float]]:
-    return running(contestant.recipe, contestant.name, brokers=brokers)
+def _started(
+    contestant: Contestant, brokers: int
+) -> contextlib.AbstractContextManager[tuple[runner.Target, float]]:
+    return recipes.running(contestant.recipe, contestant.name, brokers=brokers)
 
 
 def _fresh_turn(name: str, number: int, contestant: Contestant, entry: Entry, duration_s: float) -> Turn:
@@ -367,7 +374,7 @@ def _turn(
     number: int,
     contestant: Contestant,
     entry: Entry,
-    target: Target,
+    target: runner.Target,
     start_s: float,
     duration_s: float,
 ) -> Turn:
@@ -377,7 +384,7 @@ def _turn(
     if workload.kind is Kind.CONSUME:
         workload = msgspec.structs.replace(workload, warmup_s=duration_s / 4)
     try:
-        result = finish(run(checked(workload), target))
+        result = runner.finish(runner.run(checked(workload), target))
     except MinikafkaError as error:
         return Turn(name, number, contestant.name, None, str(error))
     failed = [check.text() for check in result.checks if not check.holds]

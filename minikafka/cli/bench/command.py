@@ -41,14 +41,19 @@ from minikafka.cli.shared.commands import (
     read_text,
     write_text,
 )
+from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, MinikafkaError
-from minikafka.loadgen import comparison, recipes, runner
+from minikafka.loadgen import comparison
 from minikafka.loadgen.comparison import SUITES, Entry, lines, spread
 from minikafka.loadgen.report import Point, Result, page
 from minikafka.units import format_rate
 
 if TYPE_CHECKING:
+    from minikafka.loadgen import recipes, runner
     from minikafka.loadgen.workload import Workload
+else:  # so that the command line is there, and says what is missing, without the extra
+    recipes = deferred("minikafka.loadgen.recipes", at_start_or_never=True)
+    runner = deferred("minikafka.loadgen.runner", at_start_or_never=True)
 
 
 PLAIN_INTERVAL_S = 5.0
@@ -261,7 +266,6 @@ def _act(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from minikafka.cli.bench.options import target_security
-    from minikafka.loadgen import recipes, runner
 
     workload = _workload(arguments)
     check_reports(json=arguments.json, html=arguments.html)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +52,40 @@ def test_help_imports_next_to_nothing() -> None:
     assert result.stdout.startswith(f"minikafka {__version__}")
     heavy = {"asyncio", "msgspec", "uvloop", "rich", "argparse", "logging"}
     assert heavy.isdisjoint(result.stdout.split())
+
+
+OF_EXTRAS = (
+    "confluent_kafka", "deltalake", "fastavro", "google.protobuf", "grpc_tools", "hdrh", "kazoo",
+    "opentelemetry", "plotly", "puresasl", "pyarrow", "pyiceberg", "pyspark", "yaml",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ("completion bash", 0, "_minikafka_words"),
+        ("profile set staging -b kafka1:9092 --set timeout-ms=5000", 0, "staging"),
+        ("bench latency", 1, "pip install 'minikafka[bench]'"),
+        ("export logs -o lake", 1, "pip install 'minikafka[spark]'"),
+        ("import lake --data-dir logs --topic t", 1, "pip install 'minikafka[spark]'"),
+        ("analyze logs", 1, "pip install 'minikafka[spark]'"),
+        ("compact logs --topic t", 1, "pip install 'minikafka[spark]'"),
+        ("why table orders --format delta -o lake", 1, "pip install 'minikafka[tables]'"),
+    ],
+)
+def test_without_the_extras_commands_work_or_say_what_is_missing(
+    arguments: str, status: int, said: str, tmp_path: Path
+) -> None:
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({OF_EXTRAS}))\nfrom minikafka.cli.main import main\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code + "sys.exit(main(sys.argv[1:]))", *arguments.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"XDG_CONFIG_HOME": str(tmp_path)},
+        timeout=60,
+    )
+    assert (result.returncode, said in result.stdout + result.stderr) == (status, True), result.stderr
+    assert "Traceback" not in result.stderr
