@@ -62,6 +62,15 @@ def test_an_id_where_there_was_none_is_a_difference_and_no_name() -> None:
     assert names.producer_ids() == {}
 
 
+def test_producers_and_brokers_may_have_the_id_0() -> None:
+    names = Names({0: 1})
+    recorded, answered = {"producer_id": 0, "leader_id": 0}, {"producer_id": 4, "leader_id": 1}
+    assert Comparison(names).differences(ApiKey.INIT_PRODUCER_ID, 0, recorded, answered) == []
+    assert names.producer_ids() == {0: 4}
+    (found,) = Comparison(names).differences(ApiKey.FETCH, 0, {"session_id": 0}, {"session_id": 7})
+    assert found == Difference("session_id", 0, 7)
+
+
 def test_batches_that_are_sent_again_have_the_producer_id_of_now_and_a_crc_that_fits() -> None:
     names = Names({})
     assert (
