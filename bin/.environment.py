@@ -16,7 +16,7 @@ from pathlib import Path
 
 EXTRAS = {
     "bench,zookeeper": "the load generator (a few MB)",
-    "spark": "Spark (about 500 MB to download)",
+    "spark,tables": "Spark (about 550 MB to download)",
 }
 """Of these pip shows its progress, because they take a while."""
 

@@ -2,7 +2,7 @@
 #
 #   environment run        .venv       what a broker needs, on ZooKeeper too
 #   environment bench      .venv-bench what the load generator needs
-#   environment spark      .venv-spark what Spark jobs need
+#   environment spark      .venv-spark what Spark jobs need, with Iceberg and Delta tables
 #   environment dev        .venv-dev   all of these, and what tests, checks and benchmarks need; who has it needs
 #                                      no other for the load generator and Spark
 #
@@ -17,7 +17,7 @@ environment() {
     case $1 in
         run) venv=$root/.venv extras=zookeeper ;;
         bench) venv=$root/.venv-bench extras=bench,zookeeper ;;
-        spark) venv=$root/.venv-spark extras=spark ;;
+        spark) venv=$root/.venv-spark extras=spark,tables ;;
         dev) venv=$root/.venv-dev extras=dev,bench ;;
     esac
     case $1 in

@@ -26,16 +26,18 @@ def checkout(tmp_path: Path) -> Path:
     [
         ("topics", ".venv zookeeper"),
         ("bench", ".venv-bench bench,zookeeper"),
-        ("analyze", ".venv-spark spark"),
-        ("compact", ".venv-spark spark"),
-        ("export", ".venv-spark spark"),
-        ("import", ".venv-spark spark"),
+        ("analyze", ".venv-spark spark,tables"),
+        ("compact", ".venv-spark spark,tables"),
+        ("export", ".venv-spark spark,tables"),
+        ("import", ".venv-spark spark,tables"),
+        ("why", ".venv zookeeper"),
+        ("why table", ".venv-spark spark,tables"),
     ],
 )
 def test_a_command_asks_for_the_extras_that_it_needs(checkout: Path, command: str, wanted: str) -> None:
     (checkout / "bin" / ".environment.py").write_text(TOLD)
     done = subprocess.run(
-        ["sh", checkout / "bin" / "minikafka", command],
+        ["sh", checkout / "bin" / "minikafka", *command.split()],
         env={"PATH": os.environ["PATH"], "PYTHON": sys.executable},
         capture_output=True,
         text=True,
@@ -49,7 +51,7 @@ def test_a_command_asks_for_the_extras_that_it_needs(checkout: Path, command: st
     ("extras", "says", "is_quiet"),
     [
         ("bench,zookeeper", "with what the load generator (a few MB) needs", False),
-        ("spark", "with what Spark (about 500 MB to download) needs", False),
+        ("spark,tables", "with what Spark (about 550 MB to download) needs", False),
         ("zookeeper", "setting up .venv-x (once)…", True),
     ],
 )
