@@ -458,7 +458,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a broker until a signal stops it. Returns the exit status."""
     arguments = parser().parse_args(argv)
     if arguments.properties:
-        print(properties_text())
+        try:
+            print(properties_text(), flush=True)
+        except BrokenPipeError:  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     try:
         if not arguments.in_memory:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,3 +133,12 @@ def test_addresses_and_directories_that_cannot_be(
 ) -> None:
     assert main(options) == 1
     assert why in capsys.readouterr().err
+
+
+def test_who_has_read_enough_of_the_properties_may_go() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "minikafka.cli.main", "broker", "--properties"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
