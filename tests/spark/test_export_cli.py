@@ -10,6 +10,7 @@ import pytest
 
 from minikafka.cli import export
 from minikafka.cli.main import main
+from minikafka.spark.export.decoding import Kind
 from minikafka.spark.runtime.counters import JobCounters
 from minikafka.spark.runtime.job import JobProgress, PlainView, Status, TerminalView
 from minikafka.spark.runtime.session import explain
@@ -152,3 +153,8 @@ def test_progress_is_a_bar_on_a_terminal() -> None:
     view.end("write Parquet", 1.0)
     assert "write Parquet" in out.getvalue() and "━" in out.getvalue()
     assert "1/4 tasks, 1 failed" in out.getvalue()
+
+
+def test_the_formats_that_help_names_are_those_that_there_are() -> None:
+    """It names them without what an export needs."""
+    assert tuple(Kind) == export.RECORD_FORMATS
