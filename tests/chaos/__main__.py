@@ -10,8 +10,9 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.chaos.evidence import evidence
 from tests.chaos.nemesis import HURRIED, UNHURRIED
-from tests.chaos.run import run
+from tests.chaos.run import history_of, run
 
 RUN_S = 180
 
@@ -73,6 +74,7 @@ def main() -> int:
             print(report, flush=True)
             if not report.is_valid:
                 failed += 1
+                print(*evidence(report.anomalies(), history_of(directory), directory), sep="\n")
                 print(f"  kept in {directory}", flush=True)
             elif not keep:
                 shutil.rmtree(directory)

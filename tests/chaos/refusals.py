@@ -142,7 +142,7 @@ class BrokersOfRun:
             UnreadableEventFile: there are events, and they cannot be read.
         """
         is_restarted = False
-        for event in self._events(broker):
+        for event in self.events(broker):
             if isinstance(event, BrokerStarted):
                 is_restarted = event.was_clean is not None
             elif (
@@ -154,7 +154,8 @@ class BrokersOfRun:
                 return True
         return False
 
-    def _events(self, broker: int) -> Iterator[Event]:
+    def events(self, broker: int) -> Iterator[Event]:
+        """What a broker of this project noted. Raises UnreadableEventFile."""
         for name in (OLD_NAME, CURRENT_NAME):
             path = self._directory / f"broker-{broker}" / name
             if path.exists():

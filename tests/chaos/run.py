@@ -122,6 +122,11 @@ class ChaosReport(msgspec.Struct):
             + self._verdict()
         )
 
+    def anomalies(self) -> list[str]:
+        """Those that fail the run."""
+        failures = self._failures()
+        return [str(each) for each in self.judged.anomalies if each.kind in failures]
+
     def _verdict(self) -> str:
         """Without what Kafka permits."""
         failures, unexplained = self._failures(), self._unexplained()
@@ -132,7 +137,7 @@ class ChaosReport(msgspec.Struct):
             if explained:
                 verdict += f"; known give-ups: {len(explained)}"
             return "\n".join([verdict, *known, *explained[:SHOWN_MAX]])
-        found = [str(each) for each in self.judged.anomalies if each.kind in failures]
+        found = self.anomalies()
         verdict = f"{self.judged.counts}; given up without a reason: {len(unexplained)}"
         more = [*map(str, unexplained[:SHOWN_MAX]), *known, *explained[:SHOWN_MAX]]
         return "\n".join([verdict, *found, *more])
