@@ -11,6 +11,11 @@ them.
 Java's producer has another fault of the kind: a leader that knows nothing of it refuses its first batches for
 want of replicas, and takes one from behind them. What is before that is tried again until its delivery
 time-out (``tests.chaos.give_ups``).
+
+librdkafka's transactional producer can lose a record that it has told as written. When a transaction is
+aborted, a record of it that waits to be sent again is purged, and its sequence number is given to the next
+record, in the same epoch. If it had been written, the leader takes the next for the same batch once more, and
+answers with the offset of the one that was aborted (``tests.chaos.producers``).
 """
 
 from __future__ import annotations
@@ -45,6 +50,7 @@ from tests.support.zookeeper import ZooKeeperServer
 pytestmark = pytest.mark.minikafka_only
 
 TOPIC = "records"
+PURGED_WITHIN_MS = 8_000
 LEADER, FOLLOWER = 1, 2
 Kind = str
 
@@ -70,7 +76,12 @@ def cluster(
         tmp_path,
         ZooKeeperEngine(zookeeper_server, tmp_path.name),
         brokers=2,
-        properties={"offsets.topic.replication.factor": 1, "auto.leader.rebalance.enable": "false"},
+        properties={
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "auto.leader.rebalance.enable": "false",
+        },
         own_properties={
             LEADER: {
                 "listeners": f"PLAINTEXT://127.0.0.1:{gate.target}",
@@ -192,6 +203,47 @@ def test_a_raised_epoch_writes_again_what_was_written(
         assert event["cause"] in cluster.brokers[LEADER].log_text()
         assert (event["topic"], event["producer_id"]) == (TOPIC, refusal.producer_id)
         assert (event["sequence"], event["last_sequence"]) == (3, 1)
+
+
+def test_the_next_record_has_the_sequence_number_of_one_that_an_abort_has_purged(
+    cluster: ProcessCluster, gate: ProduceGate
+) -> None:
+    cluster.make_topic(TOPIC, **{"min.insync.replicas": 1})
+    told: dict[bytes, int | str] = {}
+
+    def delivered(error: Any, message: Any) -> None:
+        told[message.value()] = message.offset() if error is None else error.name()
+
+    producer = confluent.make_producer(
+        cluster.bootstrap,
+        transactional_id="purging",
+        retry_backoff_ms=PURGED_WITHIN_MS,
+        retry_backoff_max_ms=PURGED_WITHIN_MS,
+    )
+
+    def begin(value: bytes) -> None:
+        producer.begin_transaction()
+        producer.produce(TOPIC, value, partition=0, on_delivery=delivered)
+
+    producer.init_transactions(confluent.DEADLINE_S)
+    begin(b"v0")
+    producer.commit_transaction(confluent.DEADLINE_S)
+    gate.hold()
+    begin(b"v1")
+    gate.wait_for(1)
+    gate.let_pass(1, answered=False)
+    gate.cut()
+    time.sleep(1)  # until it has seen that, and is to send again
+    producer.abort_transaction(confluent.DEADLINE_S)
+    gate.release()
+    begin(b"v2")
+    producer.commit_transaction(confluent.DEADLINE_S)
+    producer.close()
+
+    assert told == {b"v0": 0, b"v1": "_PURGE_QUEUE", b"v2": 2}
+    read = confluent.read(cluster.bootstrap, TOPIC, 1, isolation_level="read_committed")
+    assert [(each.offset, each.value) for each in read] == [(0, b"v0")]
+    assert copies(cluster) == [(0, 0, 0), (0, -1, 1), (0, 1, 2), (0, -1, 3), (0, -1, 4)], "v2 is nowhere"
 
 
 def test_a_leader_that_has_started_again_knows_the_last_batch_of_a_producer(
