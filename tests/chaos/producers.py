@@ -94,9 +94,9 @@ def by_confluent(producing: Producing) -> None:
         "error_cb": ignore_passing_errors,
     }
     logger = quiet_logger()
-    # By an abort, and their sequence numbers go to the records that follow: what may be in a log already is not
-    # written, and is told as written (``tests.integration.test_raised_epochs``). Another producer has another
-    # epoch.
+    # By an abort, and their sequence numbers go to the records that follow. If one is in a log already, the
+    # next is told as written, and is not (``tests.integration.test_raised_epochs``). Another producer has
+    # another epoch.
     purged: list[Record] = []
 
     def send(producer: Producer, transaction: str = "") -> None:
