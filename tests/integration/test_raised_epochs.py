@@ -209,6 +209,8 @@ def test_the_next_record_has_the_sequence_number_of_one_that_an_abort_has_purged
     cluster: ProcessCluster, gate: ProduceGate
 ) -> None:
     cluster.make_topic(TOPIC, **{"min.insync.replicas": 1})
+    cluster.brokers[FOLLOWER].stop()
+    confluent.wait_until(lambda: cluster.isr(TOPIC) == (LEADER,), "the leader is alone")
     told: dict[bytes, int | str] = {}
 
     def delivered(error: Any, message: Any) -> None:

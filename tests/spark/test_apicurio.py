@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 
-from minikafka.cli import export
 from minikafka.cli.main import main
+from minikafka.spark.export import registry as registries
 from minikafka.spark.export.decoding import Format
 from minikafka.spark.export.registry import fetched
 from tests.integration.support import confluent
@@ -128,7 +128,7 @@ def test_a_registry_that_goes_away_ends_the_run_and_what_it_knew_is_in_our_broke
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(export, "fetched", last_answer)
+        patch.setattr(registries, "fetched", last_answer)
         assert main(command(registry)) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     where = f"{registry.url}{registry.API}/schemas/ids/{away}"
