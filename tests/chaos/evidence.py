@@ -1,4 +1,4 @@
-"""What the files of a run say about its anomalies: for whoever cannot look at them any more.
+"""What the files of a run say about its anomalies, for a reader who no longer has them.
 
 Of each place that an anomaly names: the batches around it in every replica, and what the brokers noted of the
 partition. Of each record: all that its producer did about then.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from minikafka.flight_recorder.event_file import UnreadableEventFile
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.testing.history.operations import Kind, Operation, Partition
@@ -62,7 +63,12 @@ def _of_place(partition: Partition, offset: int, directory: Path) -> Iterator[st
     brokers = BrokersOfRun(directory, of_kafka=())
     for path in sorted(directory.glob("broker-*/")):
         if path.name.removeprefix("broker-").isdecimal():
-            for event in brokers.events(int(path.name.removeprefix("broker-"))):
+            try:
+                events = list(brokers.events(int(path.name.removeprefix("broker-"))))
+            except UnreadableEventFile as error:
+                yield f"  {path.name}: {error}"
+                continue
+            for event in events:
                 if (getattr(event, "topic", None), getattr(event, "partition", None)) == partition:
                     yield f"  {path.name} noted: {event.text}"
 

@@ -212,16 +212,19 @@ def test_the_next_record_has_the_sequence_number_of_one_that_an_abort_has_purged
     cluster.brokers[FOLLOWER].stop()
     confluent.wait_until(lambda: cluster.isr(TOPIC) == (LEADER,), "the leader is alone")
     told: dict[bytes, int | str] = {}
+    lost: list[Any] = []  # connections, as it has noticed
 
     def delivered(error: Any, message: Any) -> None:
         told[message.value()] = message.offset() if error is None else error.name()
 
-    producer = confluent.make_producer(
-        cluster.bootstrap,
-        transactional_id="purging",
-        retry_backoff_ms=PURGED_WITHIN_MS,
-        retry_backoff_max_ms=PURGED_WITHIN_MS,
-    )
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "transactional.id": "purging",
+        "retry.backoff.ms": PURGED_WITHIN_MS,
+        "retry.backoff.max.ms": PURGED_WITHIN_MS,
+        "error_cb": lost.append,
+    }
+    producer = Producer(settings)
 
     def begin(value: bytes) -> None:
         producer.begin_transaction()
@@ -234,8 +237,14 @@ def test_the_next_record_has_the_sequence_number_of_one_that_an_abort_has_purged
     begin(b"v1")
     gate.wait_for(1)
     gate.let_pass(1, answered=False)
+
+    def has_noticed() -> bool:
+        producer.poll(0)
+        return bool(lost)
+
+    lost.clear()
     gate.cut()
-    time.sleep(1)  # until it has seen that, and is to send again
+    confluent.wait_until(has_noticed, "it knows that the connection is cut")
     producer.abort_transaction(confluent.DEADLINE_S)
     gate.release()
     begin(b"v2")
