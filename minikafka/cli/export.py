@@ -45,6 +45,8 @@ RECORD_FORMATS = ("bytes", "string", "json", "avro", "protobuf")
 TARGET_FILE_SIZE = "128MiB"
 """As Spark's ``maxPartitionBytes``: what a task of a query reads. Iceberg's default of 512 MiB is for tables
 that are written once a day."""
+MERGE_ON_READ = "merge-on-read"
+MERGE_MODES = (MERGE_ON_READ, "copy-on-write")
 INTERVAL = "10s"
 
 _TIME = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)")
@@ -147,6 +149,12 @@ def _add_table_options(options: argparse.ArgumentParser) -> None:
         help="a table is the newest record of each key; a null value removes it",
     )
     group.add_argument(
+        "--merge-mode",
+        choices=MERGE_MODES,
+        help="of --upsert into new Iceberg tables: leave files with older rows as they are and write "
+        "position deletes (merge-on-read, the default), or write these files again (copy-on-write)",
+    )
+    group.add_argument(
         "--target-file-size",
         type=_bytes,
         default=parse_bytes(TARGET_FILE_SIZE),
@@ -179,7 +187,7 @@ def _bytes(text: str) -> int:
     return size
 
 
-_OF_TABLES = ("catalog", "namespace", "partition_by", "upsert", "expire_snapshots_older_than")
+_OF_TABLES = ("catalog", "namespace", "partition_by", "upsert", "merge_mode", "expire_snapshots_older_than")
 
 
 def _check_options(options: argparse.ArgumentParser, given: argparse.Namespace) -> None:
@@ -193,6 +201,12 @@ def _check_options(options: argparse.ArgumentParser, given: argparse.Namespace) 
     else:
         if given.by is not None:
             options.error("--by is for Parquet; tables take --partition-by 'day(timestamp)'")
+        if given.merge_mode is not None and not given.upsert:
+            options.error("--merge-mode is for --upsert")
+        if given.merge_mode == MERGE_ON_READ and given.format == DELTA:
+            options.error(
+                f"--merge-mode {MERGE_ON_READ} is for --format {ICEBERG}: delta-rs writes no deletion vectors"
+            )
         if given.on_error == "column":
             options.error("--on-error column is for Parquet; of a table such records are in TABLE_errors")
     wrong = misplaced(given)
@@ -304,6 +318,7 @@ def _export_tables(job: Job, arguments: argparse.Namespace, wanted: ExportOption
         export=wanted,
         partitions=parse_partitions(text) if text is not None else None,
         is_upsert=arguments.upsert,
+        merge_mode=arguments.merge_mode,
         keeps_errors=arguments.on_error == "table",
         target_bytes=arguments.target_file_size,
         expire_after_ms=arguments.expire_snapshots_older_than,

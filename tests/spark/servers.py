@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.support.java import JVM
-from tests.spark.hadoop import PYSPARK, artifact, jars
+from tests.spark.hadoop import PYSPARK, SOURCES, artifact, jars
 from tests.support.ports import free_port
 
 DEADLINE_S = 120.0
@@ -86,14 +86,9 @@ class IcebergRest(JavaServer):
         directory.mkdir()
         self.warehouse = directory / "warehouse"
         port = free_port()
-        spark = [next((PYSPARK / "jars").glob(f"{name}-[0-9]*.jar")) for name in _HADOOP]
         super().__init__(
             directory,
-            [
-                "-cp",
-                ":".join(map(str, [*jars("iceberg-rest"), *spark])),
-                "org.apache.iceberg.rest.RESTCatalogServer",
-            ],
+            ["-cp", self._class_path(), "org.apache.iceberg.rest.RESTCatalogServer"],
             {
                 "CATALOG_URI": f"jdbc:sqlite:{directory}/catalog.db",
                 "CATALOG_WAREHOUSE": self.warehouse.as_uri(),
@@ -103,6 +98,18 @@ class IcebergRest(JavaServer):
             port,
             "/v1/config",
         )
+
+    @staticmethod
+    def _class_path() -> str:
+        spark = [next((PYSPARK / "jars").glob(f"{name}-[0-9]*.jar")) for name in _HADOOP]
+        return ":".join(map(str, [*jars("iceberg-rest"), *spark]))
+
+    def read(self, table: str) -> list[list[str]]:
+        """A table's partitions, offsets, keys and values, as Iceberg's own library reads them."""
+        command = [*JVM, "-cp", self._class_path(), str(SOURCES / "ReadTable.java"), self.url, table]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stderr[-8000:]
+        return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 _HIVE_LOCK_TABLES = (

@@ -62,6 +62,11 @@ def test_a_continuous_export_goes_on_until_it_is_interrupted(
         (["--format", "delta", "-o", "out", "--by", "hour"], "tables take --partition-by"),
         (["--format", "delta", "-o", "out", "--on-error", "column"], "are in TABLE_errors"),
         (["-o", "out", "--upsert"], "--upsert is for --format iceberg or delta"),
+        (["--format", "delta", "-o", "out", "--merge-mode", "copy-on-write"], "--merge-mode is for --upsert"),
+        (
+            ["--format", "delta", "-o", "out", "--upsert", "--merge-mode", "merge-on-read"],
+            "delta-rs writes no deletion vectors",
+        ),
         (["-o", "out", "--on-error", "table"], "--on-error table is for --format iceberg or delta"),
         (["-o", "out", "--interval", "soon"], "'soon' is not a time such as 500ms, 10s"),
         (["-o", "out", "--target-file-size", "big"], "big: must be a number of bytes"),

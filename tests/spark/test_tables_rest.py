@@ -88,6 +88,40 @@ def test_a_table_of_a_rest_catalog_grows_with_its_schema(
     assert json.loads(newest["summary"]["minikafka.commit"])["ranges"] == {"0": [3, 5]}
 
 
+def test_icebergs_own_library_reads_what_upserts_leave(
+    spark: SparkSession, rest: IcebergRest, tables: IcebergTables, tmp_path: Path
+) -> None:
+    """Merge on read: of 100 rows 5 are replaced and 5 are gone, in the same files as before; then, of newer
+    rows, some are gone."""
+    logs = LogDir(tmp_path / "logs")
+    keys = [b"k%02d" % number for number in range(100)]
+    logs.segment("t", [written(0, *((key, b"1") for key in keys))])
+    export(spark, logs.path, tables, upsert=True)
+    before = {each.path for each in open_table(tables, "t").live_files()}
+    changes = [*((key, b"2") for key in keys[10:15]), *((key, None) for key in keys[20:25])]
+    logs.segment("t", [written(100, *changes, (b"x", b"1"), (b"y", b"1"))], base_offset=100)
+    export(spark, logs.path, tables, upsert=True)
+    files = open_table(tables, "t").live_files()
+    assert before <= {each.path for each in files}, "none is written again"
+    assert sum(each.deleted for each in files) == 10
+    expected = {**dict.fromkeys(keys, "1"), **dict.fromkeys(keys[10:15], "2"), b"x": "1", b"y": "1"}
+    for key in keys[20:25]:
+        del expected[key]
+
+    def read_by_java() -> dict[bytes, str]:
+        found = rest.read(f"{tables._namespace}.t")
+        assert len({key for _, _, key, _ in found}) == len(found), "each key is there once"
+        return {key.encode(): value for _, _, key, value in found}
+
+    assert read_by_java() == expected
+    logs.segment("t", [written(112, *((key, None) for key in (b"x", b"y", *keys[:3])))], base_offset=112)
+    export(spark, logs.path, tables, upsert=True)
+    for key in (b"x", b"y", *keys[:3]):
+        del expected[key]
+    assert read_by_java() == expected
+    assert {row["key"]: row["value"].decode() for row in rows(tables, "t")} == expected
+
+
 def test_an_upsert_in_a_rest_catalog(spark: SparkSession, tables: IcebergTables, tmp_path: Path) -> None:
     logs = LogDir(tmp_path / "logs")
     logs.segment("t", [written(0, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))])

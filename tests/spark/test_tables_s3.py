@@ -246,7 +246,7 @@ def test_of_two_commits_of_one_version_the_store_itself_takes_the_first(
     logs.segment("t", [batch(0, 10)])
     tables = lake("delta", store, place, tmp_path)
     export(spark, logs.path, tables)
-    change = Change((), (), progress(tables, "t"))
+    change = Change((), progress=progress(tables, "t"))
     first = open_table(tables, "t")
     between = Interposed(store, lambda: first.commit(change))
     try:

@@ -79,6 +79,7 @@ class DeltaTables:
 
     widens = False
     renames = False
+    has_delete_files = False
 
     def __init__(self, output: str) -> None:
         """Raises JobError: deltalake is not installed, or the place cannot be used."""
@@ -250,6 +251,10 @@ class DeltaTable:
                 )
             )
         return found
+
+    @property
+    def merges_on_read(self) -> bool:
+        return False  # delta-rs writes no deletion vectors
 
     def partition_key(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         pairs = zip(self._partitions, values, strict=True)

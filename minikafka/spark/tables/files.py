@@ -44,7 +44,6 @@ ROWS_MAX = 1024 * 1024
 
 REASON = "__reason"
 RAW_KEY, RAW_VALUE = "__raw_key", "__raw_value"
-PATH = "__path"
 
 
 class Store(NamedTuple):
@@ -254,7 +253,7 @@ class _Writer:
         self._sink.close()
         path = f"{self._root}/{self._name}"
         if isinstance(self._system, pyarrow.fs.LocalFileSystem):
-            _make_durable(path)
+            make_durable(path)
         size = self._system.get_file_info(path).size
         self._done.append(WrittenFile(self._name, size, self._records, self._partition))
         self._writer = self._sink = None
@@ -274,50 +273,14 @@ def _runs(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[int, 
             first = index
 
 
-def _make_durable(path: str) -> None:
+def make_durable(path: str) -> None:
+    """A file on this machine, and its name in its directory."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
     OsFiles().sync_directory(os.path.dirname(path))
-
-
-def reading(
-    store: Store, schema: pa.Schema, *, with_path: bool
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For ``mapInArrow`` over a column ``path``: the rows of these files with the columns of ``schema``.
-
-    Args:
-        with_path: a column ``__path`` behind them says which file a row is from.
-    """
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for path in batch.column("path").to_pylist():
-                system, name = store.open_path(path)
-                with system.open_input_file(name) as source:
-                    file = pq.ParquetFile(source)
-                    for rows in file.iter_batches(columns=_there(file.schema_arrow, schema)):
-                        found = projected_batch(rows, schema, by_id=True)
-                        if with_path:
-                            path_column = pa.repeat(pa.scalar(path), found.num_rows)
-                            found = found.append_column(PATH, path_column)
-                        yield _without_metadata(found)
-
-    return read
-
-
-def _there(have: pa.Schema, wanted: pa.Schema) -> list[str]:
-    """The top-level columns that are needed, by the file's names."""
-    from minikafka.spark.tables.columns import FIELD_ID
-
-    ids = {(each.metadata or {}).get(FIELD_ID, each.name) for each in wanted}
-    return [each.name for each in have if (each.metadata or {}).get(FIELD_ID, each.name) in ids]
-
-
-def _without_metadata(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.replace_schema_metadata(None)
 
 
 class RunDirectory:

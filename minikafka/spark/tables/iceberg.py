@@ -7,8 +7,9 @@ name, so a URI may have one in front: ``lake=sqlite:////lake/catalog.db``; else 
 pyiceberg repeats a commit that found the table changed, on top of the change. For offsets that would be
 wrong, so here a commit is tried once, and what has changed decides (``table``).
 
-pyiceberg writes no delete files and reads no equality deletes. So an upsert rewrites the files that hold
-one of its keys (copy on write).
+An upsert takes rows away by position deletes (``row_delta``), or writes the files that hold one of its
+keys again, as the table's ``write.merge.mode`` says. Equality deletes of other programs are refused:
+pyiceberg does not read them.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.columns import as_arrow, as_spark, small_field
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.partitioning import PartitionField, from_iceberg
+from minikafka.spark.tables.position_deletes import WrittenDeletes
 from minikafka.spark.tables.table import (
     COMMIT,
     FIELDS,
+    MERGE_MODE,
+    MERGE_ON_READ,
     MERGED,
     Change,
     Commit,
@@ -63,6 +67,7 @@ class IcebergTables:
 
     widens = True
     renames = True
+    has_delete_files = True
 
     def __init__(
         self,
@@ -248,23 +253,33 @@ class IcebergTable:
         return found
 
     def live_files(self) -> list[LiveFile]:
+        from pyiceberg.manifest import FileFormat
+
         spec_id = self._table.spec().spec_id
         with iceberg_errors(f"the table {self.name} cannot be used"):
             tasks = list(self._table.scan().plan_files())
-        if any(each.delete_files for each in tasks):
-            raise JobError(
-                f"the table {self.name} has delete files, which another program wrote: "
-                "rewrite its data files there first"
-            )
+        for each in tasks:
+            if any(deletes.file_format != FileFormat.PARQUET for deletes in each.delete_files):
+                raise JobError(
+                    f"the table {self.name} has delete files that are not Parquet, which another program "
+                    "wrote: rewrite its data files there first"
+                )
         return [
             LiveFile(
                 each.file.file_path,
                 each.file.file_size_in_bytes,
                 _values(each.file.partition) if each.file.spec_id == spec_id else None,
                 each.file,
+                records=each.file.record_count,
+                deletes=tuple(sorted(deletes.file_path for deletes in each.delete_files)),
+                deleted=sum(deletes.record_count for deletes in each.delete_files),
             )
             for each in tasks
         ]
+
+    @property
+    def merges_on_read(self) -> bool:
+        return self.properties.get(MERGE_MODE) == MERGE_ON_READ
 
     def partition_key(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return values
@@ -276,6 +291,8 @@ class IcebergTable:
 
     def commit(self, change: Change) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        from minikafka.spark.tables.row_delta import RowDelta
 
         table = self._table
         # Of the copy in memory alone: other writers' commits are repeated as before.
@@ -289,12 +306,17 @@ class IcebergTable:
         with iceberg_errors(f"the table {self.name} cannot be used"):
             if change.progress is not None:
                 transaction.set_properties(said)
-            update = transaction.update_snapshot(snapshot_properties=said)
-            with update.overwrite() if change.removed else update.fast_append() as snapshot:
+            if change.removed or change.deletes:
+                update: Any = RowDelta(transaction, said)
+            else:
+                update = transaction.update_snapshot(snapshot_properties=said).fast_append()
+            with update as snapshot:
                 for file in files:
                     snapshot.append_data_file(file)
                 for old in change.removed:
                     snapshot.delete_data_file(old.handle)
+                for old, deletes in change.deletes:
+                    snapshot.add_deletes(self._delete_file(old, deletes))
         try:
             with iceberg_errors(f"the table {self.name} cannot be used"):
                 try:
@@ -343,6 +365,12 @@ class IcebergTable:
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
+
+    def _delete_file(self, of: LiveFile, deletes: WrittenDeletes) -> Any:
+        from minikafka.spark.tables.row_delta import delete_file
+
+        path = f"{self._table.location().rstrip('/')}/{deletes.name}"
+        return delete_file(deletes, path, of.handle.partition, of.handle.spec_id)
 
     def expire(self, before_ms: int) -> int:
         """pyiceberg forgets snapshots; what only they needed is removed here."""

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from minikafka.metrics.series import LAG, OUTPUT_BYTES
 from minikafka.spark import register
@@ -61,7 +61,6 @@ from minikafka.spark.tables.columns import (
 )
 from minikafka.spark.tables.files import (
     DATA,
-    PATH,
     RAW_KEY,
     RAW_VALUE,
     REASON,
@@ -70,7 +69,6 @@ from minikafka.spark.tables.files import (
     RunDirectory,
     WrittenFile,
     new_run,
-    reading,
     unfinished_runs,
     writing,
     written,
@@ -82,8 +80,13 @@ from minikafka.spark.tables.partitioning import (
     check_partitions,
     partition_value,
 )
+from minikafka.spark.tables.position_deletes import DELETES_SCHEMA, WrittenDeletes, writing_deletes
+from minikafka.spark.tables.reading import PATH, POSITION, READ_SCHEMA, reading
 from minikafka.spark.tables.table import (
+    COPY_ON_WRITE,
     FIELDS,
+    MERGE_MODE,
+    MERGE_ON_READ,
     TOPIC,
     TOPIC_ID,
     UPSERT,
@@ -108,6 +111,11 @@ SMALL_PART = 4
 round: files between need no rewriting."""
 SMALL_FILES_MIN = 16
 """In one partition, before they are written as one."""
+DELETED_PART = 0.3
+"""Of a file's rows, behind position deletes, before it is written again without them: the default of
+Iceberg's rewriteDataFiles (``delete-ratio-threshold``)."""
+DELETE_FILES_MAX = 16
+"""Of one data file, before that: each is opened by every reader of it."""
 _PARTITION = "__partition_{}"
 _RANK, _ALONE = "__rank", "__alone"
 
@@ -121,6 +129,9 @@ class TableOptions:
     partitions: tuple[PartitionField, ...] | None
     """None: as the table is, or not at all."""
     is_upsert: bool
+    merge_mode: str | None
+    """MERGE_ON_READ or COPY_ON_WRITE, of upserts into a new table; None: MERGE_ON_READ where the format has
+    delete files. Later runs follow the table."""
     keeps_errors: bool
     """What does not decode or fit goes to the errors table; else ``export.on_error`` says."""
     target_bytes: int
@@ -224,6 +235,12 @@ class _TopicExport:
             has = "the newest record of each key" if is_upsert else "every record"
             how = "with" if is_upsert else "without"
             raise JobError(f"the table {self._table.name} holds {has}: run {how} --upsert")
+        mode = MERGE_ON_READ if self._table.merges_on_read else COPY_ON_WRITE
+        if self._options.merge_mode not in (None, mode):
+            raise JobError(
+                f"the table {self._table.name} is {mode}: leave --merge-mode away, or set its property "
+                f"{MERGE_MODE} with a program that alters tables"
+            )
         wanted = self._options.partitions
         if wanted is not None and wanted != self._table.partitions:
             has = ", ".join(map(str, self._table.partitions)) or "nothing"
@@ -284,15 +301,16 @@ class _TopicExport:
         with self._job.progress.phase(f"write {self._topic}"), self._directories(run, keeps) as directories:
             files = self._file_set(self._table, run, self._table.partitions)
             errors = self._file_set(self._errors, run, ()) if keeps else None
-            with self._upserted(frame) if options.is_upsert else _appended(frame) as (parts, removed):
+            with self._upserted(frame) if options.is_upsert else _appended(frame) as rows:
                 write = writing(files, errors)
-                writes = [self._laid_out(rows).mapInArrow(write, WRITTEN_SCHEMA) for rows in parts]
+                writes = [self._laid_out(part).mapInArrow(write, WRITTEN_SCHEMA) for part in rows.parts]
                 found = reduce(DataFrame.union, writes).collect()
+                deletes = self._write_deletes(rows, files)
             right, wrong = written(found)
             records = count_records(self._job, seen, ranges)
             progress = self._progress(ranges, run, records, wrong)
-            self._commit(Change(right, removed, progress), files)
-            kept = [each.name for each in (*right, *wrong)]
+            self._commit(Change(right, rows.removed, deletes, progress), files)
+            kept = [each.name for each in (*right, *wrong)] + [each.name for _, each in deletes]
             self._before = progress
             if wrong:
                 self._commit_errors(progress)
@@ -311,6 +329,8 @@ class _TopicExport:
             partitions = self._options.partitions or ()
             check_partitions(partitions, columns)
             properties = {TOPIC: self._topic, UPSERT: str(self._options.is_upsert).lower()}
+            if self._options.is_upsert and self._tables.has_delete_files:
+                properties[MERGE_MODE] = self._options.merge_mode or MERGE_ON_READ
             if self._topic_id is not None:
                 properties[TOPIC_ID] = self._topic_id
             if numbers:
@@ -419,7 +439,7 @@ class _TopicExport:
                 now = self._before if is_as_before else self._table.progress()
                 if now is not None and change.progress is not None and now.run == change.progress.run:
                     return  # it had arrived, although it was said to have failed
-                if change.removed or not is_as_before:
+                if change.removed or change.deletes or not is_as_before:
                     break
         raise self._lost()
 
@@ -462,7 +482,7 @@ class _TopicExport:
                 errors=[],
             )
             try:
-                self._errors.commit(Change(progress.errors, (), own))
+                self._errors.commit(Change(progress.errors, progress=own))
                 return
             except Conflict:
                 continue
@@ -471,8 +491,8 @@ class _TopicExport:
     # The newest record of each key
 
     @contextmanager
-    def _upserted(self, frame: DataFrame) -> Iterator[tuple[list[DataFrame], list[LiveFile]]]:
-        """The rows of new files, and the files that they replace: those that hold one of the keys."""
+    def _upserted(self, frame: DataFrame) -> Iterator[_Rows]:
+        """The newest rows, and what becomes of the files that hold one of their keys."""
         fresh = newest(frame).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             key_type = self._table.columns[KEY].dataType
@@ -483,14 +503,34 @@ class _TopicExport:
                     "another namespace or directory"
                 )
             keys = fresh.where(F.col(REASON).isNull()).select(F.col(KEY).cast(key_type).alias(KEY))
-            removed = self._files_with(keys, fresh)
+            touched = self._files_with(keys, fresh)
+            masked, rewritten = [], touched
+            if self._table.merges_on_read:  # but delete files have the partitioning of now
+                masked = [each for each in touched if each.partition is not None]
+                rewritten = [each for each in touched if each.partition is None]
             parts = [fresh.where(F.col(REASON).isNotNull() | F.col(RAW_VALUE).isNotNull())]
-            if removed:
-                old = self._read([each.path for each in removed])
+            if rewritten:
+                old = self._read(rewritten)
                 parts.append(old.join(keys, KEY, "left_anti").select(*COLUMNS))
-            yield parts, removed
+            gone = self._read(masked, [KEY], with_place=True).join(keys, KEY, "left_semi") if masked else None
+            yield _Rows(parts, rewritten, masked, gone)
         finally:
             fresh.unpersist()
+
+    def _write_deletes(self, rows: _Rows, files: FileSet) -> list[tuple[LiveFile, WrittenDeletes]]:
+        """Delete files of the rows that are gone, in the run's directory."""
+        if rows.gone is None:
+            return []
+        write = writing_deletes(files.store, files.directory, files.compression)
+        found = (
+            rows.gone.select(PATH, POSITION)
+            .repartition(PATH)
+            .sortWithinPartitions(PATH, POSITION)
+            .mapInArrow(write, DELETES_SCHEMA)
+            .collect()
+        )
+        of = {each.path: each for each in rows.masked}
+        return [(of[each.path], WrittenDeletes(*each)) for each in sorted(found)]
 
     def _files_with(self, keys: DataFrame, fresh: DataFrame) -> list[LiveFile]:
         """The table's files that have a row of one of the keys."""
@@ -507,58 +547,63 @@ class _TopicExport:
             files = [each for each in files if each.partition is None or each.partition in touched]
         if not files:
             return []
-        found = self._read([each.path for each in files], [KEY], with_path=True)
+        found = self._read(files, [KEY], with_place=True)
         paths = {row[PATH] for row in found.join(keys, KEY, "left_semi").select(PATH).distinct().collect()}
         return [each for each in files if each.path in paths]
 
     def _read(
-        self, paths: Sequence[str], names: Sequence[str] = COLUMNS, *, with_path: bool = False
+        self, files: Sequence[LiveFile], names: Sequence[str] = COLUMNS, *, with_place: bool = False
     ) -> DataFrame:
-        """The rows of data files, with the table's present columns."""
+        """The rows that readers see of data files, with the table's present columns."""
         spark = self._job.spark
         schema = self._table.file_schema
         asked = pa.schema([schema.field(name) for name in names])
         columns = as_spark(asked)
-        if with_path:
-            columns = StructType([*columns.fields, StructField(PATH, StringType())])
-        listed = spark.createDataFrame([(path,) for path in paths], "path string")
-        tasks = min(len(paths), max(1, spark.sparkContext.defaultParallelism * 4))
+        if with_place:
+            place = [StructField(PATH, StringType()), StructField(POSITION, LongType())]
+            columns = StructType([*columns.fields, *place])
+        listed = spark.createDataFrame([(each.path, list(each.deletes)) for each in files], READ_SCHEMA)
+        tasks = min(len(files), max(1, spark.sparkContext.defaultParallelism * 4))
         return listed.repartition(tasks).mapInArrow(
-            reading(self._table.store, asked, with_path=with_path), columns
+            reading(self._table.store, asked, with_place=with_place), columns
         )
 
     # Files of a good size, and snapshots that are no longer wanted
 
     def _tidy(self) -> None:
-        """Write small files as one where there are many, and expire snapshots."""
-        small = self._small_files()
-        if small:
-            self._merge(small)
+        """Write small files as one where there are many, and files without their deleted rows where these are
+        many; expire snapshots."""
+        found = self._files_to_rewrite()
+        if found:
+            self._rewrite(found)
         if self._options.expire_after_ms is not None:
             for table in (self._table, self._errors):
                 if table.load():
                     table.expire(_now_ms() - self._options.expire_after_ms)
 
-    def _small_files(self) -> list[LiveFile]:
+    def _files_to_rewrite(self) -> list[LiveFile]:
         groups: dict[tuple[object, ...], list[LiveFile]] = {}
+        found: list[LiveFile] = []
         for each in self._table.live_files():
-            if each.partition is not None and each.size * SMALL_PART < self._options.target_bytes:
+            if each.deletes and _is_worn(each):
+                found.append(each)
+            elif each.partition is not None and each.size * SMALL_PART < self._options.target_bytes:
                 groups.setdefault(each.partition, []).append(each)
-        return [each for group in groups.values() if len(group) >= SMALL_FILES_MIN for each in group]
+        return found + [each for group in groups.values() if len(group) >= SMALL_FILES_MIN for each in group]
 
-    def _merge(self, small: Sequence[LiveFile]) -> None:
-        """The same rows in larger files. Where another commit comes first, a later run does it."""
+    def _rewrite(self, files_before: Sequence[LiveFile]) -> None:
+        """The same rows in other files. Where another commit comes first, a later run does it."""
         run = new_run()
         directory = RunDirectory(self._table.store, run)
         files = self._file_set(self._table, run, self._table.partitions)
-        with self._job.progress.phase(f"merge small files of {self._topic}"):
+        with self._job.progress.phase(f"rewrite files of {self._topic}"):
             directory.begin()
             try:
-                tasks = 1 + sum(each.size for each in small) // self._options.target_bytes
-                rows = self._read([each.path for each in small]).coalesce(int(tasks))
+                tasks = 1 + sum(each.size for each in files_before) // self._options.target_bytes
+                rows = self._read(files_before).coalesce(int(tasks))
                 found = self._laid_out(rows).mapInArrow(writing(files, None), WRITTEN_SCHEMA).collect()
                 right, _ = written(found)
-                self._table.commit(Change(right, small, None))
+                self._table.commit(Change(right, files_before))
             except Conflict:
                 _discard(self._table, directory)
                 return
@@ -596,9 +641,27 @@ def _can_fail(wanted: TopicFormat) -> bool:
     return any(each.kind is not Kind.BYTES for each in (wanted.key, wanted.value))
 
 
+class _Rows(NamedTuple):
+    """What a run does to a table's rows."""
+
+    parts: list[DataFrame]
+    """Rows of new data files."""
+    removed: Sequence[LiveFile] = ()
+    """Files that these replace."""
+    masked: Sequence[LiveFile] = ()
+    """Files that stay, with rows that are gone."""
+    gone: DataFrame | None = None
+    """Where those rows are."""
+
+
 @contextmanager
-def _appended(frame: DataFrame) -> Iterator[tuple[list[DataFrame], list[LiveFile]]]:
-    yield [frame], []
+def _appended(frame: DataFrame) -> Iterator[_Rows]:
+    yield _Rows([frame])
+
+
+def _is_worn(file: LiveFile) -> bool:
+    """Whether reading a file's rows costs more than it should for those of them that are deleted."""
+    return file.deleted >= DELETED_PART * file.records or len(file.deletes) >= DELETE_FILES_MAX
 
 
 def newest(frame: DataFrame) -> DataFrame:

@@ -32,6 +32,7 @@ from minikafka.spark.source.storage import location
 from minikafka.spark.tables.columns import Path, Rename
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.partitioning import PartitionField
+from minikafka.spark.tables.position_deletes import WrittenDeletes
 
 COMMIT = "minikafka.commit"
 """The property of a commit: ``Progress`` as JSON."""
@@ -41,6 +42,9 @@ TOPIC_ID = "minikafka.topic-id"
 """The property of a table: that topic's id, where the log says it."""
 UPSERT = "minikafka.upsert"
 """The property of a table: ``true`` where it holds the newest record of each key."""
+MERGE_MODE = "write.merge.mode"
+"""Iceberg's property of a table: whether an upsert is merge-on-read; without it, it is copy-on-write."""
+MERGE_ON_READ, COPY_ON_WRITE = "merge-on-read", "copy-on-write"
 FIELDS = "minikafka.fields"
 """The property of a table: path → the number of a Protobuf field, as JSON."""
 MERGED = "minikafka.merged"
@@ -113,6 +117,12 @@ class LiveFile(NamedTuple):
     """None: of another partitioning."""
     handle: Any
     """The format's own."""
+    records: int = 0
+    """Rows that are written in it; 0: not told."""
+    deletes: tuple[str, ...] = ()
+    """The position delete files that have rows of it, as ``Store.open_path`` takes them."""
+    deleted: int = 0
+    """Rows that these take away, at most."""
 
 
 class Change(NamedTuple):
@@ -120,6 +130,8 @@ class Change(NamedTuple):
 
     files: Sequence[WrittenFile]
     removed: Sequence[LiveFile] = ()
+    deletes: Sequence[tuple[LiveFile, WrittenDeletes]] = ()
+    """Rows that are taken from files which stay, where the table merges on read."""
     progress: Progress | None = None
     """None: the same rows in other files."""
 
@@ -180,6 +192,12 @@ class Table(Protocol):
     def partitions(self) -> tuple[PartitionField, ...]: ...
 
     @property
+    def merges_on_read(self) -> bool:
+        """Whether an upsert leaves the files with older rows of its keys as they are, and says beside them
+        which rows are gone; else it writes them again."""
+        ...
+
+    @property
     def file_schema(self) -> pa.Schema:
         """Of its data files; with field ids where the format has them."""
         ...
@@ -238,6 +256,8 @@ class Tables(Protocol):
     """Whether columns can be widened; else int and float are wide from the beginning."""
     renames: bool
     """Whether columns can be renamed."""
+    has_delete_files: bool
+    """Whether a new table can merge on read; see ``Table.merges_on_read``."""
 
     def table(self, topic: str, *, errors: bool = False) -> Table: ...
 

@@ -1,0 +1,203 @@
+"""Upserts into Iceberg tables that merge on read: what is written, what readers see, when files are
+rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from minikafka.spark.runtime.session import JobError
+from minikafka.spark.tables.position_deletes import WrittenDeletes
+from minikafka.spark.tables.table import Change, LiveFile
+from tests.spark.logs import LogDir
+from tests.spark.tables_support import export, files_below, lake, open_table, progress, rows, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from minikafka.spark.tables.table import Tables
+
+KEYS = [b"k%03d" % number for number in range(100)]
+
+
+class Topic:
+    """A topic's log, and the newest value of each key by the records that were written."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.logs = LogDir(root / "logs")
+        self.tables: Tables = lake("iceberg", root / "lake")
+        self.newest: dict[bytes, bytes] = {}
+        self._spark = spark
+        self._end = 0
+
+    def upsert(self, *records: tuple[bytes, bytes | None], **options: Any) -> None:
+        """Write the records, and export them."""
+        self.logs.segment("t", [written(self._end, *records)], base_offset=self._end)
+        self._end += len(records)
+        for key, value in records:
+            self.newest.pop(key, None)
+            if value is not None:
+                self.newest[key] = value
+        export(self._spark, self.logs.path, self.tables, upsert=True, **options)
+
+    def check(self) -> None:
+        """The table is the newest value of each key, as pyiceberg reads it."""
+        found = rows(self.tables, "t")
+        assert {row["key"]: row["value"] for row in found} == self.newest
+        assert len(found) == len(self.newest), "each key is there once"
+
+    def files(self) -> dict[str, LiveFile]:
+        return {each.path: each for each in open_table(self.tables, "t").live_files()}
+
+
+@pytest.fixture
+def topic(spark: SparkSession, tmp_path: Path) -> Iterator[Topic]:
+    """Its upserts make one file a run, so that the tests know where a row is."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "1")
+    try:
+        yield Topic(spark, tmp_path)
+    finally:
+        spark.conf.set(name, before)
+
+
+def test_an_upsert_leaves_the_file_and_says_which_rows_are_gone(topic: Topic) -> None:
+    topic.upsert(*((key, b"1") for key in KEYS))
+    (path,) = topic.files()
+    content = Path(path.removeprefix("file://")).read_bytes()
+    topic.upsert((KEYS[7], b"2"), (KEYS[3], None), (b"new", b"1"))
+    topic.check()
+    after = topic.files()
+    assert Path(path.removeprefix("file://")).read_bytes() == content
+    assert (after[path].records, after[path].deleted) == (100, 2)
+    (deletes,) = after[path].deletes
+    found = pq.read_table(deletes.removeprefix("file://"))
+    assert found.to_pylist() == [{"file_path": path, "pos": place} for place in (3, 7)]
+    ids = [found.schema.field(name).metadata[b"PARQUET:field_id"] for name in ("file_path", "pos")]
+    assert ids == [b"2147483546", b"2147483545"]
+    topic.upsert((KEYS[7], b"3"), (KEYS[8], b"2"), (KEYS[3], b"back"))
+    topic.check()
+    assert topic.files()[path].deleted == 3, "a row that is gone is not deleted again"
+    table: Any = open_table(topic.tables, "t")
+    summary = table._table.current_snapshot().summary
+    assert summary["total-position-deletes"] == "3", "of the second file half was gone: it is rewritten"
+    assert summary["total-delete-files"] == "2"
+    assert progress(topic.tables, "t").offsets == {0: 106}
+
+
+def test_a_file_with_many_deleted_rows_is_written_again_without_them(topic: Topic) -> None:
+    topic.upsert(*((key, b"1") for key in KEYS))
+    (path,) = topic.files()
+    topic.upsert(*((key, b"2") for key in KEYS[:29]))
+    assert path in topic.files()
+    topic.upsert((KEYS[30], None), expire_after_ms=0)
+    topic.check()
+    after = topic.files()
+    assert path not in after, "30 of 100 rows were gone"
+    assert not any(each.deletes for each in after.values())
+    assert {f"file://{file}" for file in files_below(topic.logs.path.parent / "lake")} == set(after), (
+        "what only older snapshots need is removed, delete files too"
+    )
+    table: Any = open_table(topic.tables, "t")
+    assert table._table.current_snapshot().summary["total-delete-files"] == "0"
+
+
+def test_when_every_row_of_a_file_is_gone_so_is_the_file(topic: Topic) -> None:
+    topic.upsert((b"a", b"1"), (b"b", b"1"))
+    topic.upsert((b"c", b"1"))
+    topic.upsert((b"a", None), (b"b", None))
+    topic.check()
+    assert [each.records for each in topic.files().values()] == [1]
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", None])
+def test_a_table_that_copies_on_write_has_no_delete_files(topic: Topic, mode: str | None) -> None:
+    """Chosen, or made before there was a choice: then it has no such property."""
+    topic.upsert(*((key, b"1") for key in KEYS), merge_mode=mode)
+    table: Any = open_table(topic.tables, "t")
+    if mode is None:
+        with table._table.transaction() as transaction:
+            transaction.remove_properties("write.merge.mode")
+    (path,) = topic.files()
+    topic.upsert((KEYS[0], b"2"))
+    topic.check()
+    assert path not in topic.files()
+    assert not any(each.deletes for each in topic.files().values())
+    with pytest.raises(JobError, match=r"is copy-on-write: leave --merge-mode away"):
+        topic.upsert((KEYS[1], b"2"), merge_mode="merge-on-read")
+
+
+def test_deletes_of_a_partitioned_table_belong_to_their_partitions(topic: Topic) -> None:
+    topic.upsert(*((key, b"1") for key in KEYS), partition_by="bucket(4, key)")
+    assert len(topic.files()) == 4
+    topic.upsert(*((key, b"2") for key in KEYS[:8]))
+    topic.check()
+    table: Any = open_table(topic.tables, "t")
+    of_files = {
+        each.file.file_path: (each.file.partition, {deletes.partition for deletes in each.delete_files})
+        for each in table._table.scan().plan_files()
+    }
+    assert any(deletes for _, deletes in of_files.values())
+    assert all(deletes <= {partition} for partition, deletes in of_files.values())
+
+
+def test_deletes_that_another_program_wrote_for_several_files_are_heeded(
+    topic: Topic, tmp_path: Path
+) -> None:
+    """One delete file with rows of two data files, as Spark writes with partition granularity."""
+    topic.upsert(*((key, b"1") for key in KEYS[:50]))
+    topic.upsert(*((key, b"1") for key in KEYS[50:]))
+    table: Any = open_table(topic.tables, "t")
+    first, second = sorted(table.live_files(), key=lambda each: each.handle.file_path)
+    values = {each.path: pq.read_table(each.path.removeprefix("file://")) for each in (first, second)}
+    name = f"data/{first.path.split('/')[-2]}/theirs.parquet"
+    place = Path(table.store.root.removeprefix("file://")) / name
+    from minikafka.spark.tables.position_deletes import _FILE_SCHEMA
+
+    pq.write_table(
+        _FILE_SCHEMA.empty_table().from_pydict(
+            {"file_path": [first.path, second.path], "pos": [4, 5]}, schema=_FILE_SCHEMA
+        ),
+        place,
+    )
+    theirs = WrittenDeletes(first.path, name, place.stat().st_size, 2, 4, 5)
+    make = table._delete_file
+
+    def without_bounds(of: LiveFile, deletes: WrittenDeletes) -> Any:
+        found = make(of, deletes)
+        found[10] = found[11] = None
+        return found
+
+    table._delete_file = without_bounds
+    table.commit(Change((), deletes=[(first, theirs)], progress=progress(topic.tables, "t")))
+    for each, at in ((first, 4), (second, 5)):
+        del topic.newest[values[each.path]["key"][at].as_py()]
+    topic.check()
+    topic.upsert((KEYS[1], b"2"), (KEYS[51], b"2"))
+    topic.check()
+    assert all(name in "".join(topic.files()[each.path].deletes) for each in (first, second))
+
+
+def test_what_was_deleted_by_another_export_meanwhile_is_not_deleted_twice(
+    topic: Topic, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.upsert(*((key, b"1") for key in KEYS))
+    table_type = type(topic.tables.table("t"))
+    commit = table_type.commit
+
+    def late(self: Any, change: Change) -> None:
+        monkeypatch.setattr(table_type, "commit", commit)
+        assert len(export(spark, topic.logs.path, topic.tables, upsert=True)) == 1
+        commit(self, change)
+
+    monkeypatch.setattr(table_type, "commit", late)
+    with pytest.raises(JobError, match=r"another export has written to the table .* committed nothing"):
+        topic.upsert((KEYS[0], b"2"), (KEYS[1], None))
+    topic.check()
+    assert [each.deleted for each in topic.files().values() if each.deletes] == [2]
+    assert len(files_below(topic.logs.path.parent / "lake")) == 3, "the loser's files are gone"
