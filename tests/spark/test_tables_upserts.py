@@ -3,7 +3,6 @@ rewritten."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.tables.job import upsert_tasks
 from minikafka.spark.tables.position_deletes import WrittenDeletes
 from minikafka.spark.tables.table import Change, LiveFile
 from tests.spark.logs import LogDir
@@ -55,15 +55,17 @@ class Topic:
 
 
 @pytest.fixture
-def topic(spark: SparkSession, tmp_path: Path) -> Iterator[Topic]:
-    """Its upserts make one file a run, so that the tests know where a row is."""
-    name = "spark.sql.shuffle.partitions"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "1")
-    try:
-        yield Topic(spark, tmp_path)
-    finally:
-        spark.conf.set(name, before)
+def topic(spark: SparkSession, tmp_path: Path) -> Topic:
+    return Topic(spark, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "parallelism", "tasks"),
+    [(0, 8, 1), (5, 8, 1), (50_000, 8, 1), (50_001, 8, 2), (400_000, 2, 2), (10**7, 8, 20)],
+)
+def test_few_records_are_for_few_tasks(offsets: int, parallelism: int, tasks: int) -> None:
+    """Of an upsert, each of whose tasks makes a file."""
+    assert upsert_tasks(offsets, parallelism) == tasks
 
 
 def test_an_upsert_leaves_the_file_and_says_which_rows_are_gone(topic: Topic) -> None:

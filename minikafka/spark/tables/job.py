@@ -116,6 +116,10 @@ DELETED_PART = 0.3
 Iceberg's rewriteDataFiles (``delete-ratio-threshold``)."""
 DELETE_FILES_MAX = 16
 """Of one data file, before that: each is opened by every reader of it."""
+UPSERT_TASK_OFFSETS = 500_000
+"""The most for one task of an upsert: half a gigabyte with records of 1 KB."""
+SMALL_TASK_OFFSETS = 50_000
+"""So few are not worth another task."""
 _PARTITION = "__partition_{}"
 _RANK, _ALONE = "__rank", "__alone"
 
@@ -301,7 +305,7 @@ class _TopicExport:
         with self._job.progress.phase(f"write {self._topic}"), self._directories(run, keeps) as directories:
             files = self._file_set(self._table, run, self._table.partitions)
             errors = self._file_set(self._errors, run, ()) if keeps else None
-            with self._upserted(frame) if options.is_upsert else _appended(frame) as rows:
+            with self._upserted(frame, ranges) if options.is_upsert else _appended(frame) as rows:
                 write = writing(files, errors)
                 writes = [self._laid_out(part).mapInArrow(write, WRITTEN_SCHEMA) for part in rows.parts]
                 found = reduce(DataFrame.union, writes).collect()
@@ -491,9 +495,11 @@ class _TopicExport:
     # The newest record of each key
 
     @contextmanager
-    def _upserted(self, frame: DataFrame) -> Iterator[_Rows]:
+    def _upserted(self, frame: DataFrame, ranges: Sequence[ExportRange]) -> Iterator[_Rows]:
         """The newest rows, and what becomes of the files that hold one of their keys."""
-        fresh = newest(frame).persist(StorageLevel.MEMORY_AND_DISK)
+        offsets = sum(each.end_offset - each.first_offset for each in ranges)
+        tasks = upsert_tasks(offsets, self._job.spark.sparkContext.defaultParallelism)
+        fresh = newest(frame, tasks).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             key_type = self._table.columns[KEY].dataType
             found = wanted_columns(fresh.schema, [KEY], is_wide=not self._tables.widens)[KEY].dataType
@@ -664,11 +670,18 @@ def _is_worn(file: LiveFile) -> bool:
     return file.deleted >= DELETED_PART * file.records or len(file.deletes) >= DELETE_FILES_MAX
 
 
-def newest(frame: DataFrame) -> DataFrame:
+def upsert_tasks(offsets: int, parallelism: int) -> int:
+    """How many tasks sort the rows of an upsert by their keys. Each makes a data file at least, so few
+    records are for few tasks; Spark does not join small ones where the result is persisted."""
+    fewest = -(-offsets // UPSERT_TASK_OFFSETS)
+    return max(fewest, min(parallelism, -(-offsets // SMALL_TASK_OFFSETS)), 1)
+
+
+def newest(frame: DataFrame, tasks: int) -> DataFrame:
     """The newest row of each key: by offset in a partition, by timestamp among partitions. Rows with a reason
     are all kept."""
     alone = F.when(F.col(REASON).isNotNull(), F.struct("partition", "offset"))
-    frame = frame.withColumn(_ALONE, alone).repartition(KEY, _ALONE)
+    frame = frame.withColumn(_ALONE, alone).repartition(tasks, KEY, _ALONE)
     in_partition = Window.partitionBy(KEY, _ALONE, "partition").orderBy(F.col("offset").desc())
     among = Window.partitionBy(KEY, _ALONE).orderBy(F.col("timestamp").desc(), F.col("partition").desc())
     frame = frame.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
