@@ -47,6 +47,24 @@ from minikafka.security.acl import (
     parse_principal,
 )
 
+PROG = "minikafka acls"
+ACTIONS = ("add", "remove", "list")
+OPERATIONS = tuple(each for each in AclOperation if each > AclOperation.ANY)
+RESOURCE_OPTIONS = {
+    ResourceType.TOPIC: "--topic",
+    ResourceType.GROUP: "--group",
+    ResourceType.CLUSTER: "--cluster",
+    ResourceType.TRANSACTIONAL_ID: "--transactional-id",
+    ResourceType.DELEGATION_TOKEN: "--delegation-token",
+    ResourceType.USER: "--user-principal",
+}
+"""``--cluster`` is the only one without a name."""
+
+CLUSTER = ResourcePatternFilter(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
+
+Entries = set[AccessControlEntry]
+Wanted = Mapping[ResourcePatternFilter, Entries]
+
 
 async def describe_acls(admin: AdminClient, wanted: AclBindingFilter) -> list[AclBinding]:
     """The ACLs that a filter finds, sorted. Raises KafkaError, BrokerUnavailable."""
@@ -100,25 +118,6 @@ async def _ask_controller(admin: AdminClient, api_key: ApiKey, body: dict[str, A
         if error.code is not ErrorCode.NOT_CONTROLLER:
             raise
         return await admin.ask_any(api_key, body)
-
-
-PROG = "minikafka acls"
-ACTIONS = ("add", "remove", "list")
-OPERATIONS = tuple(each for each in AclOperation if each > AclOperation.ANY)
-RESOURCE_OPTIONS = {
-    ResourceType.TOPIC: "--topic",
-    ResourceType.GROUP: "--group",
-    ResourceType.CLUSTER: "--cluster",
-    ResourceType.TRANSACTIONAL_ID: "--transactional-id",
-    ResourceType.DELEGATION_TOKEN: "--delegation-token",
-    ResourceType.USER: "--user-principal",
-}
-"""``--cluster`` is the only one without a name."""
-
-CLUSTER = ResourcePatternFilter(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
-
-Entries = set[AccessControlEntry]
-Wanted = Mapping[ResourcePatternFilter, Entries]
 
 
 def parser() -> argparse.ArgumentParser:

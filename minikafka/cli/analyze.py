@@ -52,6 +52,8 @@ FINDINGS_MAX = 30
 
 STYLES = {"error": "red", "warning": "yellow", "notice": "default"}
 
+EVERY_TOPIC = "*"
+
 
 def print_summary(analysis: Analysis, written: Sequence[str], console: Console | None = None) -> None:
     """The findings, a table, and where the rest is."""
@@ -101,9 +103,6 @@ def _row(topic: Topic) -> tuple[str, ...]:
         f"{topic.tombstones:,}",
         format_bytes(topic.compaction_saves_bytes),
     )
-
-
-EVERY_TOPIC = "*"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

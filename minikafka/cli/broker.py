@@ -54,8 +54,35 @@ if TYPE_CHECKING:
     from minikafka.security.secure_setup import SecureSetup
     from minikafka.server.http.pages import ConsoleApi, ConsoleHost
 
+logger = logging.getLogger("minikafka.cli.broker")
+
 LAST_LABEL = "stop it"
 STATUS_PAGE_LABEL = "status page"
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+SHARED_MEMORY = "/dev/shm"
+ROOM_BYTES = 1024 * 1024 * 1024
+"""Free memory file system that makes it worth using: one segment of Kafka's default size."""
+
+_PREFIX = "minikafka-"
+_LOCK = ".in-memory"
+
+FAILURE = 1
+USAGE_ERROR = 2
+
+HTTP_PORT_BASE = 9403
+"""The HTTP port is this and the broker's id, where nothing says otherwise: 9404 for broker 1, where Kafka's
+metrics are usually found, and brokers on one machine have one each."""
+
+OFF = "off"
+DEFAULT_PORT = 9092
+
+_WIDTH = 78
+_EPILOG = """\
+Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
+log.segment.bytes), the file, and defaults, in this order. --properties lists them all.
+"""
 
 
 def banner_lines(
@@ -159,12 +186,6 @@ def print_banner(lines: Sequence[tuple[str, str]], stream: TextIO | None = None)
         for label, text in lines[1:]
     )
     Console(file=out).print(Panel(body, title=lines[0][1], title_align="left", expand=False))
-
-
-logger = logging.getLogger("minikafka.cli.broker")
-
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_broker(
@@ -298,14 +319,6 @@ def _why_no_metrics(*, config: BrokerConfig, usual_port: int | None) -> str | No
     return None
 
 
-SHARED_MEMORY = "/dev/shm"
-ROOM_BYTES = 1024 * 1024 * 1024
-"""Free memory file system that makes it worth using: one segment of Kafka's default size."""
-
-_PREFIX = "minikafka-"
-_LOCK = ".in-memory"
-
-
 class TemporaryDirectory:
     """A context manager that makes a directory and removes it. ``path`` is where it is."""
 
@@ -362,23 +375,6 @@ def _parent() -> str:
     if room.f_bavail * room.f_frsize >= ROOM_BYTES and os.access(SHARED_MEMORY, os.W_OK):
         return SHARED_MEMORY
     return tempfile.gettempdir()
-
-
-FAILURE = 1
-USAGE_ERROR = 2
-
-HTTP_PORT_BASE = 9403
-"""The HTTP port is this and the broker's id, where nothing says otherwise: 9404 for broker 1, where Kafka's
-metrics are usually found, and brokers on one machine have one each."""
-
-OFF = "off"
-DEFAULT_PORT = 9092
-
-_WIDTH = 78
-_EPILOG = """\
-Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
-log.segment.bytes), the file, and defaults, in this order. --properties lists them all.
-"""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -69,6 +69,11 @@ SWAP_TIMEOUT_MS = 600_000
 
 T = TypeVar("T")
 
+PROG = "minikafka compact"
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+_PARTITION = re.compile(r"(?P<topic>[^:]+)(?::(?P<partition>[0-9]{1,10}))?")
+
 
 class BrokerOfDirectory:
     """The broker that holds a log directory. Every call makes its own connection, and waits."""
@@ -163,12 +168,6 @@ def _topic_config(result: Any) -> TopicConfig:
             "compaction would remove records that it keeps"
         )
     return config
-
-
-PROG = "minikafka compact"
-CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
-
-_PARTITION = re.compile(r"(?P<topic>[^:]+)(?::(?P<partition>[0-9]{1,10}))?")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -54,6 +54,8 @@ from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 
+__all__ = ["main", "parser"]
+
 PROG = "minikafka configs"
 ACTIONS = ("describe", "alter")
 
@@ -84,6 +86,26 @@ _COMMA = re.compile("," + _NOT_IN_BRACKETS)
 _EQUALS = re.compile(r"\s*=\s*" + _NOT_IN_BRACKETS)
 _BRACKETS = re.compile(r"[\[\]]")
 _KEY = re.compile(r"[a-zA-Z0-9._-]*")
+
+CLIENT_NAME = "minikafka-configs"
+_SET, _DELETE = 0, 1
+_RESOURCES = {
+    TOPICS: (ConfigResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
+    BROKERS: (ConfigResourceType.BROKER, ConfigSource.DYNAMIC_BROKER_CONFIG),
+    BROKER_LOGGERS: (ConfigResourceType.BROKER_LOGGER, None),
+    CLIENT_METRICS: (ConfigResourceType.CLIENT_METRICS, ConfigSource.CLIENT_METRICS_CONFIG),
+    GROUPS: (ConfigResourceType.GROUP, ConfigSource.GROUP_CONFIG),
+}
+_SOURCES = {
+    ConfigSource.CLIENT_METRICS_CONFIG: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    ConfigSource.GROUP_CONFIG: "DYNAMIC_GROUP_CONFIG",
+}
+"""What Kafka's client calls them where the protocol says otherwise."""
+_QUOTA_TYPES = {USERS: USER, CLIENTS: CLIENT_ID, IPS: IP}
+_QUOTAS = frozenset(quota.value for quota in QuotaType)
+IP_QUOTAS = frozenset({"connection_creation_rate"})
+"""``DynamicConfig.Ip.names``."""
+_CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,9})(?:,|$))?(?:password=(.*))?", re.DOTALL)
 
 
 class Entities(NamedTuple):
@@ -279,29 +301,6 @@ def entity_text(parts: Mapping[str, Any]) -> str:
         for kind, word in words.items()
         if kind in parts
     )
-
-
-__all__ = ["main", "parser"]
-
-CLIENT_NAME = "minikafka-configs"
-_SET, _DELETE = 0, 1
-_RESOURCES = {
-    TOPICS: (ConfigResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
-    BROKERS: (ConfigResourceType.BROKER, ConfigSource.DYNAMIC_BROKER_CONFIG),
-    BROKER_LOGGERS: (ConfigResourceType.BROKER_LOGGER, None),
-    CLIENT_METRICS: (ConfigResourceType.CLIENT_METRICS, ConfigSource.CLIENT_METRICS_CONFIG),
-    GROUPS: (ConfigResourceType.GROUP, ConfigSource.GROUP_CONFIG),
-}
-_SOURCES = {
-    ConfigSource.CLIENT_METRICS_CONFIG: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    ConfigSource.GROUP_CONFIG: "DYNAMIC_GROUP_CONFIG",
-}
-"""What Kafka's client calls them where the protocol says otherwise."""
-_QUOTA_TYPES = {USERS: USER, CLIENTS: CLIENT_ID, IPS: IP}
-_QUOTAS = frozenset(quota.value for quota in QuotaType)
-IP_QUOTAS = frozenset({"connection_creation_rate"})
-"""``DynamicConfig.Ip.names``."""
-_CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,9})(?:,|$))?(?:password=(.*))?", re.DOTALL)
 
 
 class Changes(NamedTuple):

@@ -50,6 +50,12 @@ FIELDS = ("timestamp", "partition", "offset", "headers", "key", "value")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _encode = msgspec.json.Encoder().encode
 
+PROG = "minikafka consume"
+POLL_MS = 200
+"""How often an end is looked for while nothing comes."""
+RECORDS_MAX = 500
+"""Printed at once (Kafka's max.poll.records)."""
+
 
 class RecordFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Raises ValueError for a field that there is not."""
@@ -134,13 +140,6 @@ def _text(value: bytes | None) -> str | dict[str, str] | None:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
-
-
-PROG = "minikafka consume"
-POLL_MS = 200
-"""How often an end is looked for while nothing comes."""
-RECORDS_MAX = 500
-"""Printed at once (Kafka's max.poll.records)."""
 
 
 def parser() -> argparse.ArgumentParser:

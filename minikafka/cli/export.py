@@ -50,6 +50,8 @@ INTERVAL = "10s"
 _TIME = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
+_OF_TABLES = ("catalog", "namespace", "partition_by", "upsert", "expire_snapshots_older_than")
+
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka export``."""
@@ -177,9 +179,6 @@ def _bytes(text: str) -> int:
     if size < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be at least a byte")
     return size
-
-
-_OF_TABLES = ("catalog", "namespace", "partition_by", "upsert", "expire_snapshots_older_than")
 
 
 def _check_options(options: argparse.ArgumentParser, given: argparse.Namespace) -> None:

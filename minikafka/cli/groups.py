@@ -66,6 +66,28 @@ from minikafka.types import TopicPartition
 
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
 
+LATEST, EARLIEST = -1, -2
+"""In place of a timestamp (ListOffsets)."""
+
+NO_OFFSET = -1
+_NO_GENERATION = -1
+
+Kind = Literal["earliest", "latest", "current", "time", "shift", "offset", "file"]
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+Topics = Sequence[tuple[str, list[int] | None]]
+"""Each with its partitions; None: all."""
+
+NOTHING = "-"
+
+PROG = "minikafka groups"
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+ACTIONS = ("list", "describe", "reset-offsets", "delete")
+
 
 def read_assignment(data: bytes) -> dict[str, list[int]]:
     """Topic → partitions; all versions of the format begin like the first. Nothing for other bytes."""
@@ -85,13 +107,6 @@ def read_assignment(data: bytes) -> dict[str, list[int]]:
     except (struct.error, UnicodeDecodeError):
         return {}
     return assignment
-
-
-LATEST, EARLIEST = -1, -2
-"""In place of a timestamp (ListOffsets)."""
-
-NO_OFFSET = -1
-_NO_GENERATION = -1
 
 
 class GroupListing(msgspec.Struct, frozen=True):
@@ -342,14 +357,6 @@ def _assigned(member: Any) -> dict[str, list[int]]:
     return {each.topic_name: sorted(map(int, each.partitions)) for each in member.assignment.topic_partitions}
 
 
-Kind = Literal["earliest", "latest", "current", "time", "shift", "offset", "file"]
-
-_DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
-    re.ASCII | re.IGNORECASE,
-)
-
-
 class Target(msgspec.Struct, frozen=True):
     """What was asked for; ``value`` is a timestamp in ms, a number of records, or an offset."""
 
@@ -482,10 +489,6 @@ def parse_duration(text: str) -> int:
         raise ValueError(f"{text}: is longer than a duration may be") from None
 
 
-Topics = Sequence[tuple[str, list[int] | None]]
-"""Each with its partitions; None: all."""
-
-
 def parse_topic(text: str) -> tuple[str, list[int] | None]:
     """``orders`` (all partitions) or ``orders:0,1``. Raises ValueError."""
     topic, separator, partitions = text.partition(":")
@@ -535,9 +538,6 @@ async def positions(admin: GroupAdmin, group: GroupDescription, *, is_read_commi
         who = (None, None, None) if reader is None else (reader.member_id, reader.host, reader.client_id)
         found.append(Position(each.topic, each.partition, offset, log_end, lag, *who))
     return found
-
-
-NOTHING = "-"
 
 
 def listing_lines(groups: Sequence[GroupListing]) -> list[str]:
@@ -623,11 +623,6 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def text_of(value: object) -> str:
     """In a table."""
     return NOTHING if value is None or value == "" else str(value)
-
-
-PROG = "minikafka groups"
-ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-ACTIONS = ("list", "describe", "reset-offsets", "delete")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -51,6 +51,8 @@ _PARTITIONS_PER_PAGE = 2000
 _Eligible = dict[tuple[str, int], tuple[Sequence[int] | None, Sequence[int] | None]]
 """Eligible leader replicas and last known ones of each topic's partitions."""
 
+ACTIONS = ("create", "list", "describe", "alter", "delete")
+
 
 class PartitionDescription(msgspec.Struct, frozen=True):
     """One partition; ``leader`` is -1 when there is none."""
@@ -262,9 +264,6 @@ def _check(results: Sequence[Any]) -> None:
     for result in results:
         if result.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(result.error_code), getattr(result, "error_message", None))
-
-
-ACTIONS = ("create", "list", "describe", "alter", "delete")
 
 
 def parser() -> argparse.ArgumentParser:

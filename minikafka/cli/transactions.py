@@ -49,6 +49,14 @@ from minikafka.types import NO_LEADER, TopicPartition
 NONE = "None"
 MINUTE_MS = 60_000
 
+PARTITIONS_MAX = 500
+"""Of one DescribeProducers (``TransactionsCommand.MAX_BATCH_SIZE``)."""
+
+PROG = "minikafka transactions"
+ACTIONS = ("list", "describe", "describe-producers", "find-hanging", "abort")
+MAX_TRANSACTION_TIMEOUT_MIN = 15
+"""Kafka's ``transaction.max.timeout.ms``, in minutes."""
+
 
 def listing_lines(transactions: Sequence[TransactionListing]) -> list[str]:
     """All transactional ids; nothing when there are none."""
@@ -119,10 +127,6 @@ def hanging_lines(producers: Sequence[ProducerState], *, now_ms: int) -> list[st
         "Topic Partition ProducerId ProducerEpoch CoordinatorEpoch StartOffset LastTimestamp Duration(min)"
     )
     return table(heads.split(), rows)
-
-
-PARTITIONS_MAX = 500
-"""Of one DescribeProducers (``TransactionsCommand.MAX_BATCH_SIZE``)."""
 
 
 class TransactionListing(msgspec.Struct, frozen=True):
@@ -283,12 +287,6 @@ def _producer(topic: str, partition: int, found: Any) -> ProducerState:
         found.last_timestamp,
         start if start >= 0 else None,
     )
-
-
-PROG = "minikafka transactions"
-ACTIONS = ("list", "describe", "describe-producers", "find-hanging", "abort")
-MAX_TRANSACTION_TIMEOUT_MIN = 15
-"""Kafka's ``transaction.max.timeout.ms``, in minutes."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -77,6 +77,12 @@ ZOOKEEPER_PREFIX: Final = "zookeeper."
 WRITE_ATTEMPTS_MAX = 5
 """Lost races before a change gives up."""
 
+PROG = "minikafka users"
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+
+Credentials = Mapping[ScramMechanism, int]
+"""A user's mechanisms, with their iterations."""
+
 
 class StoredUsers:
     """The users of a cluster. Methods raise CommandError when the store cannot be used."""
@@ -228,13 +234,6 @@ def _credentials(config: Mapping[str, str]) -> dict[ScramMechanism, int]:
             except ValueError:
                 found[mechanism] = 0
     return found
-
-
-PROG = "minikafka users"
-DEFAULT_MECHANISM = "SCRAM-SHA-512"
-
-Credentials = Mapping[ScramMechanism, int]
-"""A user's mechanisms, with their iterations."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -41,6 +41,18 @@ START = "seconds to start"
 
 Value = Callable[[Result], float | None]
 
+LINGER = {"acks": "1", "linger.ms": "5"}
+ONE = {"acks": "1", "linger.ms": "0", "batch.num.messages": "1"}
+AT_ONCE = {"acks": "1", "linger.ms": "0"}
+MOCK_KEEPS_RECORDS = 4_000
+"""Of 1 KB in a partition, out of the mock's 5 MiB; it gives a topic four partitions."""
+TOPICS = 40
+"""640 MB to read before it begins again."""
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+SEED = 8
+
 
 class Measure(msgspec.Struct, frozen=True):
     """One number of a result; ``value`` gives None where the result does not have it."""
@@ -85,15 +97,6 @@ def _idle(result: Result) -> float | None:
 
 def _loaded(result: Result) -> float | None:
     return result.usage.resident_peak_bytes / 1e6 if result.usage is not None else None
-
-
-LINGER = {"acks": "1", "linger.ms": "5"}
-ONE = {"acks": "1", "linger.ms": "0", "batch.num.messages": "1"}
-AT_ONCE = {"acks": "1", "linger.ms": "0"}
-MOCK_KEEPS_RECORDS = 4_000
-"""Of 1 KB in a partition, out of the mock's 5 MiB; it gives a topic four partitions."""
-TOPICS = 40
-"""640 MB to read before it begins again."""
 
 
 def _producing(
@@ -169,11 +172,6 @@ SUITES: dict[str, Entry] = {
         is_fresh=True,
     ),
 }
-
-
-RESAMPLES = 2000
-CONFIDENCE = 0.95
-SEED = 8
 
 
 class Spread(msgspec.Struct, frozen=True):

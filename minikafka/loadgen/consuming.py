@@ -54,6 +54,12 @@ REPEATED_CONFIG = {
 """Of readers that begin again at the end. librdkafka has one fetch under way at a time, and the last one of a
 pass, which waits for more than there is, would hold up the next pass for 500 ms, its default."""
 
+GROUP_POLL_S = 0.05
+COMMITS_PER_S = 1.0
+JOIN_DEADLINE_S = 60.0
+
+GROUP_CONFIG = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+
 
 class OneConsumer:
     """A consumer and its thread. The lock guards the recorder between the thread and the one that reports."""
@@ -266,13 +272,6 @@ class Consuming:
         finally:
             for consumer in self._consumers:
                 consumer.lock.release()
-
-
-GROUP_POLL_S = 0.05
-COMMITS_PER_S = 1.0
-JOIN_DEADLINE_S = 60.0
-
-GROUP_CONFIG = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
 class Member:

@@ -41,6 +41,16 @@ JOINED, COMMITTED = "join", "commit"
 TopicOffsets = dict[str, list[int]]
 """Topic → an offset for each partition."""
 
+LOWEST_US = 1
+HIGHEST_US = 3_600_000_000
+"""An hour; what takes longer counts as that."""
+DIGITS = 3
+
+_KEPT_BITS = 11
+"""The histogram's own resolution: 2048 steps between powers of two."""
+
+PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
+
 
 class ProduceJob(msgspec.Struct, tag="produce"):
     """``numbers``: which producers of all ``producers`` this process runs."""
@@ -151,17 +161,6 @@ report_decoder = msgspec.json.Decoder(Report)
 def encoded(message: Job | Command | Report) -> bytes:
     """As one line."""
     return msgspec.json.encode(message) + b"\n"
-
-
-LOWEST_US = 1
-HIGHEST_US = 3_600_000_000
-"""An hour; what takes longer counts as that."""
-DIGITS = 3
-
-_KEPT_BITS = 11
-"""The histogram's own resolution: 2048 steps between powers of two."""
-
-PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 
 
 class Latencies(dict[int, int]):

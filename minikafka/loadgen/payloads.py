@@ -27,6 +27,18 @@ from minikafka.errors import ConfigError
 KEYS_MAX = 10_000_000
 """Zipf's table takes 8 bytes a key."""
 
+SIGMA_MAX = 50.0
+"""Beyond, floats have no room for the tail."""
+
+POOL_RECORDS = 16_384
+POOL_BYTES_MAX = 64 * 1024 * 1024
+"""Big records make a smaller pool, of ``POOL_RECORDS_MIN`` at least."""
+POOL_RECORDS_MIN = 16
+
+SIZE_MAX = 100 * 1024 * 1024
+STAMP = struct.Struct(">Q")
+UNTIMED = 0
+
 
 class Shape(NamedTuple):
     """A kind of distribution: what its numbers are called, and what draws one from them."""
@@ -47,8 +59,6 @@ SHAPES = {
         ("MEDIAN", "SIGMA"), lambda rng, median, sigma: median * rng.lognormvariate(0.0, sigma)
     ),
 }
-SIGMA_MAX = 50.0
-"""Beyond, floats have no room for the tail."""
 
 
 class Distribution(NamedTuple):
@@ -129,16 +139,6 @@ def _numbers(
         shape = f"{text.partition(':')[0]}:" if ":" in text else ""
         raise ConfigError(f"{name} {text}: must be {shape}{separator.join(wanted)}, numbers from 0")
     return numbers
-
-
-POOL_RECORDS = 16_384
-POOL_BYTES_MAX = 64 * 1024 * 1024
-"""Big records make a smaller pool, of ``POOL_RECORDS_MIN`` at least."""
-POOL_RECORDS_MIN = 16
-
-SIZE_MAX = 100 * 1024 * 1024
-STAMP = struct.Struct(">Q")
-UNTIMED = 0
 
 
 class Pool(msgspec.Struct, frozen=True):

@@ -62,6 +62,9 @@ _POM = """\
 </project>
 """
 
+START_DEADLINE_S = 120.0
+MEMBERS_S = 60.0
+
 
 class KafkaRecipe(msgspec.Struct, frozen=True):
     """One of ``directory`` and ``version`` is set."""
@@ -140,10 +143,6 @@ def class_path_of_maven(version: str) -> str:
             reason = errors[0].removeprefix("[ERROR] ") if errors else f"status {done.returncode}"
             raise RecipeError(f"target kafka:maven:{version}: Maven cannot resolve it: {reason}")
         return target.read_text().strip()
-
-
-START_DEADLINE_S = 120.0
-MEMBERS_S = 60.0
 
 
 class Address(msgspec.Struct, frozen=True):

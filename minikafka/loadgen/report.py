@@ -36,6 +36,10 @@ else:
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
+NINES_MAX = 5
+"""The percentile axis ends at 99.999 %."""
+TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
+
 
 class Usage(msgspec.Struct, frozen=True):
     """Over a run, of all processes of the target together."""
@@ -301,11 +305,6 @@ def point(at_s: float, intervals: Sequence[Interval]) -> Point:
         p99_ms=latency.at(99) if latency else None,
         max_ms=latency.max_ms if latency else None,
     )
-
-
-NINES_MAX = 5
-"""The percentile axis ends at 99.999 %."""
-TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
 
 def page(results: Sequence[Result]) -> str:

@@ -59,6 +59,16 @@ from minikafka.loadgen.report import Check, Flow, FlowBuilder, Point, Result, Us
 from minikafka.loadgen.target import Cluster, TargetError, module_command, module_environment
 from minikafka.loadgen.workload import Kind, Workload
 
+READY_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 10.0
+
+PROGRESS_S = 1.0
+START_DELAY_S = 0.05
+"""From the decision to start until time zero, so that all processes have received of it."""
+RUN, PRELOAD_FLOW = "run", "preload"
+INTERRUPTED = "interrupted"
+"""The problem of a run that ``is_interrupted`` ended."""
+
 
 def process_count(workload: Workload, clients: int) -> int:
     """As many as asked for, or as there are cores; never more than clients."""
@@ -166,10 +176,6 @@ def group_names(workload: Workload, run_id: str) -> list[str]:
 
 def _share(total: int, number: int, parts: int) -> int:
     return total // parts + (number < total % parts)
-
-
-READY_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 10.0
 
 
 class WorkerError(MinikafkaError):
@@ -297,14 +303,6 @@ class Fleet:
             case Interval():
                 pass
         return received
-
-
-PROGRESS_S = 1.0
-START_DELAY_S = 0.05
-"""From the decision to start until time zero, so that all processes have received of it."""
-RUN, PRELOAD_FLOW = "run", "preload"
-INTERRUPTED = "interrupted"
-"""The problem of a run that ``is_interrupted`` ended."""
 
 
 class Target(msgspec.Struct, frozen=True):

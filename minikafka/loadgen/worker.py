@@ -35,6 +35,11 @@ from minikafka.loadgen.workload import due_times
 ANSWER_TIMEOUT_S = 10.0
 PAUSE_MAX_S = 0.1
 
+COLLECT_AFTER_OBJECTS = 200_000
+"""Python looks for garbage in cycles after so many objects; by default after 700. A consumer's batch is
+thousands of messages, none of them in a cycle, and going through them again and again was a tenth of the CPU
+time of consuming."""
+
 
 class Connecting:
     """One job of connecting; ``run`` does it."""
@@ -106,12 +111,6 @@ class Connecting:
         self._station.command()
         self._failure = self._failure or self._reachability.failure()
         return not self._station.is_stopped and self._failure is None
-
-
-COLLECT_AFTER_OBJECTS = 200_000
-"""Python looks for garbage in cycles after so many objects; by default after 700. A consumer's batch is
-thousands of messages, none of them in a cycle, and going through them again and again was a tenth of the CPU
-time of consuming."""
 
 
 def main() -> int:

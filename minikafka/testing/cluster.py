@@ -88,6 +88,17 @@ STORE = "store"
 End = int | str
 Target = tuple[str, int]
 
+T = TypeVar("T")
+
+WAIT_TIMEOUT_S = 30.0
+POLL_S = 0.01
+
+DEFAULTS: dict[str, Property] = {
+    "zookeeper.session.timeout.ms": 3_000,  # Kafka's 18 s are long for a test that waits for them
+    "controlled.shutdown.retry.backoff.ms": 100,
+    "replica.fetch.backoff.ms": 100,
+}
+
 
 class Flow:
     """What one end sends to another."""
@@ -249,9 +260,6 @@ class Network:
         """Shut all relays."""
         with contextlib.suppress(OSError):
             await asyncio.gather(*(relay.shut() for relay in self._relays))
-
-
-T = TypeVar("T")
 
 
 class GateState(Enum):
@@ -562,16 +570,6 @@ class ClusterBroker:
             if other.port == port:
                 return await BrokerClient.connect(LOOPBACK, relay.port, **options)
         return await BrokerClient.connect(host, port, **options)
-
-
-WAIT_TIMEOUT_S = 30.0
-POLL_S = 0.01
-
-DEFAULTS: dict[str, Property] = {
-    "zookeeper.session.timeout.ms": 3_000,  # Kafka's 18 s are long for a test that waits for them
-    "controlled.shutdown.retry.backoff.ms": 100,
-    "replica.fetch.backoff.ms": 100,
-}
 
 
 class Cluster(AsksGroups):

@@ -58,6 +58,16 @@ else:  # so that the command line is there, and says what is missing, without th
 
 PLAIN_INTERVAL_S = 5.0
 
+PROG = "minikafka bench"
+USAGE_ERROR = 2
+EXTRAS = {
+    "confluent_kafka": "confluent-kafka",
+    "hdrh": "hdrhistogram",
+    "plotly": "plotly",
+    "yaml": "pyyaml",
+}
+"""Modules of the extra ``bench``, and the packages they come from."""
+
 
 def show(events: Iterator[runner.Progress | Result]) -> Result:
     """Follow a run to its end; returns its result."""
@@ -182,17 +192,6 @@ def start(arguments: argparse.Namespace) -> int:
     assert summary is not None
     print(f"median {summary.text()} s")
     return OK
-
-
-PROG = "minikafka bench"
-USAGE_ERROR = 2
-EXTRAS = {
-    "confluent_kafka": "confluent-kafka",
-    "hdrh": "hdrhistogram",
-    "plotly": "plotly",
-    "yaml": "pyyaml",
-}
-"""Modules of the extra ``bench``, and the packages they come from."""
 
 
 def parser() -> argparse.ArgumentParser:

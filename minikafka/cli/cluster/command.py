@@ -66,6 +66,22 @@ ROWS_MAX = 40
 
 NO_NODE = -1
 
+FAILURE = 1
+AUTO = "auto"
+"""``--brokers``: one for each core."""
+BROKERS_MAX = 100
+PORT_MAX = 65535
+NODE_ID_MAX = 2**31 - 1
+DEFAULTS = {"zookeeper.session.timeout.ms": "6000"}
+"""A killed broker is noticed after 6 s: Kafka's 18 s are for networks and garbage collections."""
+OWN = ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs", "log.dir", "coordination")
+"""Properties that differ from broker to broker, or hold them together: they are not for ``--set``."""
+
+_EPILOG = """\
+minikafka cluster start|stop|kill ID, in another terminal: one broker of the cluster that runs.
+minikafka cluster describe --bootstrap-server HOST:PORT: how a cluster is (any cluster).
+"""
+
 
 class Seen(NamedTuple):
     """The cluster at one moment."""
@@ -222,23 +238,6 @@ def _ids(brokers: Sequence[int]) -> str:
 
 def _leader(broker: int) -> str:
     return "none" if broker == NO_NODE else str(broker)
-
-
-FAILURE = 1
-AUTO = "auto"
-"""``--brokers``: one for each core."""
-BROKERS_MAX = 100
-PORT_MAX = 65535
-NODE_ID_MAX = 2**31 - 1
-DEFAULTS = {"zookeeper.session.timeout.ms": "6000"}
-"""A killed broker is noticed after 6 s: Kafka's 18 s are for networks and garbage collections."""
-OWN = ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs", "log.dir", "coordination")
-"""Properties that differ from broker to broker, or hold them together: they are not for ``--set``."""
-
-_EPILOG = """\
-minikafka cluster start|stop|kill ID, in another terminal: one broker of the cluster that runs.
-minikafka cluster describe --bootstrap-server HOST:PORT: how a cluster is (any cluster).
-"""
 
 
 def parser() -> argparse.ArgumentParser:

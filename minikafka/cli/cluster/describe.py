@@ -54,6 +54,14 @@ from minikafka.units import format_bytes, format_duration
 MIN_ISR = "min.insync.replicas"
 UNKNOWN = -1
 
+ROWS_MAX = 50
+"""Partitions in a list; --json has all."""
+
+PATIENCE_MS = 3_000
+"""For each broker. The state of a cluster should not wait for the one that hangs."""
+
+Rows = list[list[str]]
+
 
 class BrokerState(msgspec.Struct, frozen=True):
     """A registered broker, or one that is not and has replicas nevertheless: it is down, or was removed."""
@@ -357,14 +365,6 @@ def _ago(timestamp_ms: int, now_ms: int) -> int | None:
     return None if timestamp_ms <= 0 else max(0, now_ms - int(timestamp_ms))
 
 
-ROWS_MAX = 50
-"""Partitions in a list; --json has all."""
-
-
-PATIENCE_MS = 3_000
-"""For each broker. The state of a cluster should not wait for the one that hangs."""
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka cluster describe``."""
     options = ProfileParser(
@@ -422,9 +422,6 @@ def show(description: ClusterDescription, stream: TextIO) -> None:
     _section(console, "Not led by their preferred leader", len(elsewhere), _partitions(elsewhere))
     moving = description.reassignments
     _section(console, "Reassignments under way", len(moving), _reassignments(moving))
-
-
-Rows = list[list[str]]
 
 
 def _section(console: Console, title: str, count: int | str, rows: Rows, *, is_bad: bool = False) -> None:

@@ -62,6 +62,18 @@ POLL_S = 0.05
 LOCALHOST = "localhost"
 EVERY_INTERFACE = "0.0.0.0"
 
+OK, FAILURE = 0, 1
+SOCKET = "control.sock"
+ACTIONS = {
+    "start": "start a broker that is down, with its port and its records",
+    "stop": "stop a broker cleanly",
+    "kill": "end a broker as a crash would (SIGKILL)",
+}
+DEFAULT_DATA_DIR = "minikafka-cluster"
+REQUEST_DEADLINE_S = 5.0
+"""For a line that a command writes at once."""
+CONNECT_DEADLINE_S = 5.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemberConfig:
@@ -466,19 +478,6 @@ async def _cancel(task: asyncio.Task[None] | None) -> None:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-OK, FAILURE = 0, 1
-SOCKET = "control.sock"
-ACTIONS = {
-    "start": "start a broker that is down, with its port and its records",
-    "stop": "stop a broker cleanly",
-    "kill": "end a broker as a crash would (SIGKILL)",
-}
-DEFAULT_DATA_DIR = "minikafka-cluster"
-REQUEST_DEADLINE_S = 5.0
-"""For a line that a command writes at once."""
-CONNECT_DEADLINE_S = 5.0
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -11,6 +11,10 @@ from minikafka.errors import KafkaError
 LOG_DIRS_PARTITIONS_MAX: Final = 5_000
 """Of a cluster whose brokers have no ``counters``: in a larger one the sizes of logs are not asked for."""
 
+_COUNTED: Final = (
+    *("version", "started_at_ms", "page", "log_bytes", "in_bytes", "out_bytes", "requests", "connections"),
+)
+
 
 async def cluster(view: ClusterView, *, asked_of: int | None) -> dict[str, Any]:
     """Raises KafkaError, BrokerUnavailable: no broker answers."""
@@ -52,11 +56,6 @@ def _broker(broker: KnownBroker, *, is_controller: bool) -> dict[str, Any]:
         "rack": broker.rack,
         "is_controller": is_controller,
     }
-
-
-_COUNTED: Final = (
-    *("version", "started_at_ms", "page", "log_bytes", "in_bytes", "out_bytes", "requests", "connections"),
-)
 
 
 def _counted(broker: KnownBroker, found: dict[str, Any] | str | None) -> dict[str, Any]:

@@ -46,6 +46,8 @@ JSON_TYPE: Final = "application/json"
 Ask = Callable[[Query], Awaitable[Any]]
 Change = Callable[[bytes], Awaitable[Any]]
 
+NOT_AUTHENTICATED: Final = "changes are for readers who have authenticated"
+
 
 class Permissions(NamedTuple):
     """What the console is set to show and do; a text is why it does not."""
@@ -147,9 +149,6 @@ class Console:
         if self._permissions.messages is not True:
             raise Refusal(403, str(self._permissions.messages))
         return await self._messages.messages(query)
-
-
-NOT_AUTHENTICATED: Final = "changes are for readers who have authenticated"
 
 
 def check_change(request: HttpRequest, permission: bool | str) -> None:

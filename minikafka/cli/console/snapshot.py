@@ -33,7 +33,6 @@ OFFSETS_MAX: Final = 5_000
 CLIENT_ID: Final = "minikafka-console"
 MIN_ISR: Final = "min.insync.replicas"
 
-
 Admin = TypeVar("Admin", bound=AdminClient)
 
 

@@ -24,7 +24,6 @@ GROUPS_MAX: Final = 200
 COUNTED_MAX: Final = 2_000
 """Partitions of a list whose records and bytes are asked for: topics behind that have none."""
 
-
 COLUMNS: Final = frozenset(
     (
         "name",

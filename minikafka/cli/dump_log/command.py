@@ -98,6 +98,42 @@ _ASSIGNMENT: Final = (
 """Kafka: ``ConsumerProtocolAssignment.json``."""
 _ZERO_UUID = UUID(int=0)
 
+_TRANSACTION_FIELDS: Final = (
+    ("producerId", "producer_id", None),
+    ("previousProducerId", "previous_producer_id", -1),
+    ("nextProducerId", "next_producer_id", -1),
+    ("producerEpoch", "producer_epoch", None),
+    ("transactionTimeoutMs", "transaction_timeout_ms", None),
+    ("transactionStatus", "transaction_status", None),
+    ("transactionPartitions", "transaction_partitions", None),
+    ("transactionLastUpdateTimestampMs", "transaction_last_update_timestamp_ms", None),
+    ("transactionStartTimestampMs", "transaction_start_timestamp_ms", None),
+    ("clientTransactionVersion", "client_transaction_version", 0),
+)
+"""Kafka's name and order, ours, and the default of a tagged field."""
+
+_SHARE_KEY: Final = ("group_id", "topic_id", "partition")
+_SHARE_VALUE: Final = (
+    "snapshot_epoch",
+    "state_epoch",
+    "leader_epoch",
+    "start_offset",
+    "delivery_complete_count",
+    "create_timestamp",
+    "write_timestamp",
+    "state_batches",
+)
+"""In Kafka's order; an update has some of them."""
+
+_KAFKA_NAMES = {"compression": "compresscodec", "is_valid": "isvalid", "value": "payload"}
+"""Where Kafka's tool has a name of its own."""
+
+_SNAKE = re.compile(r"_([a-z])")
+
+DAMAGED, UNUSABLE = 1, 2
+
+_OFFSETS = re.compile(r"(?P<first>\d{0,19})(?P<range>:(?P<last>\d{0,19}))?", re.ASCII)
+
 
 def decoded_group_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """``key`` and ``value`` as objects; the value of a tombstone is None.
@@ -166,21 +202,6 @@ def _json_value(field: Field, value: Any) -> Any:
     return value
 
 
-_TRANSACTION_FIELDS: Final = (
-    ("producerId", "producer_id", None),
-    ("previousProducerId", "previous_producer_id", -1),
-    ("nextProducerId", "next_producer_id", -1),
-    ("producerEpoch", "producer_epoch", None),
-    ("transactionTimeoutMs", "transaction_timeout_ms", None),
-    ("transactionStatus", "transaction_status", None),
-    ("transactionPartitions", "transaction_partitions", None),
-    ("transactionLastUpdateTimestampMs", "transaction_last_update_timestamp_ms", None),
-    ("transactionStartTimestampMs", "transaction_start_timestamp_ms", None),
-    ("clientTransactionVersion", "client_transaction_version", 0),
-)
-"""Kafka's name and order, ours, and the default of a tagged field."""
-
-
 def decoded_transaction_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """``key`` and ``value`` as objects; the value of a tombstone is None.
 
@@ -213,20 +234,6 @@ def _transaction_data(body: Any) -> dict[str, Any]:
     return shown
 
 
-_SHARE_KEY: Final = ("group_id", "topic_id", "partition")
-_SHARE_VALUE: Final = (
-    "snapshot_epoch",
-    "state_epoch",
-    "leader_epoch",
-    "start_offset",
-    "delivery_complete_count",
-    "create_timestamp",
-    "write_timestamp",
-    "state_batches",
-)
-"""In Kafka's order; an update has some of them."""
-
-
 def decoded_share_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """``key`` and ``value`` as objects; the value of a tombstone is None.
 
@@ -257,12 +264,6 @@ def _json(value: Any) -> Any:
     if isinstance(value, tuple) and not hasattr(value, "_asdict"):
         return [{_camel(name): field for name, field in each._asdict().items()} for each in value]
     return value
-
-
-_KAFKA_NAMES = {"compression": "compresscodec", "is_valid": "isvalid", "value": "payload"}
-"""Where Kafka's tool has a name of its own."""
-
-_SNAKE = re.compile(r"_([a-z])")
 
 
 class Output(Protocol):
@@ -392,11 +393,6 @@ def _printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-DAMAGED, UNUSABLE = 1, 2
-
-_OFFSETS = re.compile(r"(?P<first>\d{0,19})(?P<range>:(?P<last>\d{0,19}))?", re.ASCII)
 
 
 class _Unusable(Exception):

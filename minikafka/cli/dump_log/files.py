@@ -76,6 +76,14 @@ _OF_A_LOG_DIRECTORY = frozenset(
     }
 )
 
+Item = dict[str, Any]
+
+SMALL_FILE_BYTES_MAX = 256 << 20
+"""A checkpoint or snapshot beyond this is not read; a million producers take 46 MB."""
+
+Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
+"""Key and value as objects. Raises UnreadableRecord, UnreadableShareRecord, UnreadableTransactionRecord."""
+
 
 class PathKind(Enum):
     """What a directory is."""
@@ -130,12 +138,6 @@ def _read(path: str, files: Files) -> dict[TopicPartition, int]:
         return {}
 
 
-Item = dict[str, Any]
-
-SMALL_FILE_BYTES_MAX = 256 << 20
-"""A checkpoint or snapshot beyond this is not read; a million producers take 46 MB."""
-
-
 class FileKind(Enum):
     """The files that can be dumped."""
 
@@ -174,10 +176,6 @@ class KnownFile(NamedTuple):
     kind: FileKind
     base_offset: int | None
     """From the name of a segment's file; None for a segment that was renamed."""
-
-
-Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
-"""Key and value as objects. Raises UnreadableRecord, UnreadableShareRecord, UnreadableTransactionRecord."""
 
 
 class Selection(NamedTuple):

@@ -58,6 +58,16 @@ NOT_WRITTEN_SO = (
     "no broker writes this; prefer another replica, and keep a copy of the file for the bug report"
 )
 
+_ZEROS = bytes(1 << 16)
+"""20 MB are reserved for each active segment after a kill. Nearly all of it is a hole in the file, which is
+passed over; the rest is compared, which costs a tenth of counting zeros."""
+REBUILD = "stop the broker and delete the file: it is rebuilt from the segment when the broker starts"
+
+FINDINGS_MAX = 100
+"""So many wrong entries of one index are named, the others counted: it has to be rebuilt anyway."""
+
+_ENTRIES_PER_READ = 8192
+
 
 class Finding(NamedTuple):
     """One thing that is wrong: where (``position`` in bytes, if it has one), what, and what to do."""
@@ -233,17 +243,6 @@ def _decode(data: bytes, header: BatchHeader) -> tuple[list[Record] | None, list
         if latest != header.max_timestamp:
             problems.append(f"{name} has max timestamp {header.max_timestamp}, its records {latest}")
     return records, problems
-
-
-_ZEROS = bytes(1 << 16)
-"""20 MB are reserved for each active segment after a kill. Nearly all of it is a hole in the file, which is
-passed over; the rest is compared, which costs a tenth of counting zeros."""
-REBUILD = "stop the broker and delete the file: it is rebuilt from the segment when the broker starts"
-
-FINDINGS_MAX = 100
-"""So many wrong entries of one index are named, the others counted: it has to be rebuilt anyway."""
-
-_ENTRIES_PER_READ = 8192
 
 
 class IndexEntry(NamedTuple):

@@ -54,6 +54,13 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.units import format_bytes, format_duration, format_rate
 
+POLL_S = 1.0
+NAMED_MAX = 5
+"""So many partitions are named in a sentence; of others only the number."""
+
+UnderWay = dict[TopicPartition, ReplicaAssignment]
+Partitions = dict[TopicPartition, PartitionNow]
+
 
 class CopyEstimate(NamedTuple):
     """So many bytes, from so many brokers to so many brokers."""
@@ -121,14 +128,6 @@ async def estimate(
 
 def _brokers(node_ids: tuple[int, ...]) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, node_ids))
-
-
-POLL_S = 1.0
-NAMED_MAX = 5
-"""So many partitions are named in a sentence; of others only the number."""
-
-UnderWay = dict[TopicPartition, ReplicaAssignment]
-Partitions = dict[TopicPartition, PartitionNow]
 
 
 async def execute(admin: AdminClient, arguments: argparse.Namespace) -> int:

@@ -51,6 +51,14 @@ from minikafka.types import BrokerId, TopicPartition
 ANY_LOG_DIR = "any"
 VERSION = 1
 
+_T = TypeVar("_T", str, int, TopicPartition)
+
+Assignment = dict[TopicPartition, tuple[int, ...]]
+"""Partition → its replicas, the preferred leader first."""
+
+FindMove = Callable[[int, int], "_Move | None"]
+"""Source and target → the move between them that costs least; None: there is none."""
+
 
 class _Partition(msgspec.Struct):
     topic: str
@@ -227,9 +235,6 @@ def _decode(text: str, kind: type[_File], what: str) -> _File:
     return file
 
 
-_T = TypeVar("_T", str, int, TopicPartition)
-
-
 def _twice(things: Iterable[_T]) -> list[_T]:
     return [each for each, count in Counter(things).items() if count > 1]
 
@@ -295,20 +300,12 @@ async def _brokers(admin: AdminClient, arguments: argparse.Namespace) -> list[Br
     return [BrokerMetadata(BrokerId(node_id), rack) for node_id, rack in zip(wanted, racks, strict=True)]
 
 
-Assignment = dict[TopicPartition, tuple[int, ...]]
-"""Partition → its replicas, the preferred leader first."""
-
-
 class _Move(NamedTuple):
     """What one partition has on ``source`` goes to ``target``."""
 
     partition: TopicPartition
     source: int
     target: int
-
-
-FindMove = Callable[[int, int], "_Move | None"]
-"""Source and target → the move between them that costs least; None: there is none."""
 
 
 def plan_assignment(

@@ -62,6 +62,15 @@ LINE_EVERY_MS = 10_000
 LINES_AROUND_ROWS = 7
 """The sum, the table's head and frame, and how many more there are: all has to fit on the screen."""
 
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+BROKER_CONFIGS = (LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)
+TOPIC_CONFIGS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+
 
 class DirMove(NamedTuple):
     """A replica that has to be in a certain directory of its broker."""
@@ -333,16 +342,6 @@ def _table(rows: Sequence[tuple[str, str, int | None]], rows_max: int) -> Table:
     if len(rows) > rows_max:
         table.add_row(f"and {len(rows) - rows_max} more", "", "")
     return table
-
-
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
-LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
-
-BROKER_CONFIGS = (LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)
-TOPIC_CONFIGS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
 
 
 class Throttle(NamedTuple):

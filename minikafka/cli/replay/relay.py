@@ -51,6 +51,9 @@ PIPELINED_MAX: Final = 100
 CONNECTIONS_MAX: Final = 1_000
 NO_CLIENT_LOGIN: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 
+_KNOWN: Final = frozenset(map(int, ApiKey))
+_TOPIC_FIELDS: Final = frozenset(("topics", "topic_data", "forgotten_topics_data", "topic_partitions"))
+
 
 class Target(NamedTuple):
     """A broker of the cluster."""
@@ -347,10 +350,6 @@ def versions_for_client(api_keys: list[dict[str, int]]) -> list[dict[str, int]]:
         if low <= high:
             found.append(each | {"min_version": low, "max_version": high})
     return found
-
-
-_KNOWN: Final = frozenset(map(int, ApiKey))
-_TOPIC_FIELDS: Final = frozenset(("topics", "topic_data", "forgotten_topics_data", "topic_partitions"))
 
 
 def topics_named(body: Any, names: dict[Any, str]) -> set[str]:

@@ -49,6 +49,33 @@ VARIABLE = "MINIKAFKA_PROFILE"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 """What TOML allows as a key without quotes."""
 
+_UNITS: Final = {
+    "": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_BYTES: Final = re.compile(r"(\d+)\s*([a-z]*?)(?:/s)?", re.IGNORECASE | re.ASCII)
+
+DEFAULT_PORT = 9092
+DEFAULT_TIMEOUT_MS = 30_000
+OK, FAILURE = 0, 1
+INTERRUPTED = 130
+"""What a shell makes of a command that SIGINT ended."""
+
+Address = tuple[str, int]
+
+_WORDS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "delegation.token.secret.key is not set on the brokers",
+}
+"""For errors of responses that have no message."""
+
 
 class ProfileError(MinikafkaError):
     """A profile is missing or cannot be read; the message is for the person at the terminal."""
@@ -176,20 +203,6 @@ class ProfileParser(argparse.ArgumentParser):
         return action
 
 
-_UNITS: Final = {
-    "": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
-_BYTES: Final = re.compile(r"(\d+)\s*([a-z]*?)(?:/s)?", re.IGNORECASE | re.ASCII)
-
-
 def parse_bytes(text: str) -> int:
     """``1000000``, ``50MB`` (of 10⁶ bytes), ``64MiB`` (of 2²⁰). Raises ValueError."""
     match = _BYTES.fullmatch(text.strip())
@@ -199,14 +212,7 @@ def parse_bytes(text: str) -> int:
     return int(match[1]) * factor
 
 
-DEFAULT_PORT = 9092
 DEFAULT_BOOTSTRAP: Final = DefaultValue(f"localhost:{DEFAULT_PORT}")
-DEFAULT_TIMEOUT_MS = 30_000
-OK, FAILURE = 0, 1
-INTERRUPTED = 130
-"""What a shell makes of a command that SIGINT ended."""
-
-Address = tuple[str, int]
 
 
 class CommandError(MinikafkaError):
@@ -372,13 +378,6 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number in ends:
             signal.signal(number, signal.SIG_DFL)
-
-
-_WORDS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic",
-    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "delegation.token.secret.key is not set on the brokers",
-}
-"""For errors of responses that have no message."""
 
 
 def explain(error: KafkaError) -> str:

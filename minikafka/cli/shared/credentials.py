@@ -37,6 +37,13 @@ PASSWORD_BYTES_MAX = 64 * 1024
 
 _OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
 
+ITERATIONS_DEFAULT = ITERATIONS_MIN
+"""``ConfigCommand.DefaultScramIterations`` is the least that a broker takes."""
+ITERATIONS_MAX = 16384
+"""``ScramCredentialUpsertion``'s bound in the broker (``ScramControlManager.MAX_ITERATIONS``)."""
+SALT_BYTES = 24
+"""Kafka's: about as long as ``ScramFormatter.secureRandomBytes`` makes them."""
+
 
 def add_password_option(options: argparse.ArgumentParser) -> None:
     """``--password-file``."""
@@ -93,14 +100,6 @@ def read_password_file(name: str) -> str:
     if not password:
         raise CommandError(f"{name} is empty")
     return password
-
-
-ITERATIONS_DEFAULT = ITERATIONS_MIN
-"""``ConfigCommand.DefaultScramIterations`` is the least that a broker takes."""
-ITERATIONS_MAX = 16384
-"""``ScramCredentialUpsertion``'s bound in the broker (``ScramControlManager.MAX_ITERATIONS``)."""
-SALT_BYTES = 24
-"""Kafka's: about as long as ``ScramFormatter.secureRandomBytes`` makes them."""
 
 
 class ScramMechanism(IntEnum):

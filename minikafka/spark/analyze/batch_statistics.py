@@ -42,6 +42,12 @@ _ACCURACY = 10_000
 CODEC, LEADER_EPOCH, SEGMENT, START_MS = BREAKDOWNS = ("codec", "leader_epoch", "segment", "start_ms")
 """What the figures of ``breakdowns`` are grouped by."""
 
+COMMITTED, ABORTED, OPEN, EMPTY = "committed", "aborted", "open", "empty"
+"""States of a transaction; EMPTY is a marker without batches."""
+
+COMMIT, ABORT = "COMMIT", "ABORT"
+"""What ``control_type`` says of a marker."""
+
 
 def is_damaged() -> Column:
     """A piece that is no batch, or a batch whose CRC is wrong."""
@@ -214,13 +220,6 @@ def gaps(batches: DataFrame) -> DataFrame:
         .where(F.col("after_offset").isNotNull() & (missing != 0))
         .select(*LOG, "after_offset", F.col("base_offset").alias("before_offset"), missing.alias("missing"))
     )
-
-
-COMMITTED, ABORTED, OPEN, EMPTY = "committed", "aborted", "open", "empty"
-"""States of a transaction; EMPTY is a marker without batches."""
-
-COMMIT, ABORT = "COMMIT", "ABORT"
-"""What ``control_type`` says of a marker."""
 
 
 def duplicates(batches: DataFrame) -> DataFrame:

@@ -105,6 +105,80 @@ from minikafka.types import TopicPartition
 SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes")
 DEFAULT = "Kafka's default"
 
+KEY_CHARACTERS_MAX = 120
+"""Of a key in the report."""
+
+_PLACE = re.compile(r".*/(?P<segment>\d{20}\.log), position (?P<position>\d+): ")
+"""How an error of the sources begins."""
+
+APPROXIMATIONS = (
+    Approximation(
+        figure="record sizes: quantiles, least, greatest",
+        how="counted in buckets that grow by 2^(1/32)",
+        error="1.1 %; none below 45 bytes",
+    ),
+    Approximation(
+        figure="keys of a topic with several partitions",
+        how="HyperLogLog over the exact keys of its partitions",
+        error="1 % (standard deviation)",
+    ),
+    Approximation(
+        figure="batch fill: medians and 99th percentiles",
+        how="percentile_approx",
+        error="the rank, by 1 in 10,000",
+    ),
+    Approximation(
+        figure="compression ratio, what another codec saves",
+        how="a sample of batches of each partition, compressed again",
+        error="that of the sample; none where it has all batches",
+    ),
+    Approximation(
+        figure="bytes that compaction saves",
+        how="the superseded share of keys and values, of the stored bytes",
+        error="as far as superseded records compress differently; aborted records count as records",
+    ),
+    Approximation(
+        figure="timestamps: first and late ones, throughput",
+        how="from batch headers: the first record's and the latest timestamp of each batch",
+        error="what is out of order inside a batch does not show",
+    ),
+    Approximation(
+        figure="when a disk is full",
+        how="each log grows as in its last 7 days, until retention holds it; other files stay as they are",
+        error="compacted logs are taken to grow on; what retention has taken from those days is not counted",
+    ),
+)
+
+BATCH_SIZE = 16_384
+"""The producers' batch.size unless they set it (``ProducerConfig``)."""
+
+TOP_KEYS = 10
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+
+HEADER_COLUMNS = (
+    *("topic", "partition", "log_dir", "segment", "position", "size", "base_offset", "last_offset"),
+    *("leader_epoch", "crc", "crc_ok", "codec", "records", "timestamp_type", "base_timestamp"),
+    *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "is_transactional", "is_control"),
+    *("control_type", "delete_horizon", "error"),
+)
+
+SHUFFLE_BYTES = 128 << 20
+"""Of the log for each task behind a shuffle: what a key is known by takes less than its records."""
+
+SPLIT_BYTES_MIN, SPLIT_BYTES_MAX = 64 << 20, 1 << 30
+"""Below, starting a task counts; above, one that fails costs minutes."""
+
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+Phase = Callable[[str], AbstractContextManager[None]]
+"""Shows progress while its body runs: ``JobProgress.phase``."""
+
+_Ends = dict[tuple[str, LogId], Row]
+
+_TO_THE_END = -1
+"""Spark's Kafka source: an ending offset that stands for the latest."""
+
 
 class SegmentFigures(NamedTuple):
     """One segment, the oldest first."""
@@ -200,51 +274,6 @@ def _cuts_by_time(segments: Sequence[SegmentFigures], retention_ms: int) -> list
         cut_ms = segment.max_timestamp + retention_ms + 1
         cuts.append(max(cut_ms, cuts[-1]) if cuts else cut_ms)
     return cuts
-
-
-KEY_CHARACTERS_MAX = 120
-"""Of a key in the report."""
-
-_PLACE = re.compile(r".*/(?P<segment>\d{20}\.log), position (?P<position>\d+): ")
-"""How an error of the sources begins."""
-
-APPROXIMATIONS = (
-    Approximation(
-        figure="record sizes: quantiles, least, greatest",
-        how="counted in buckets that grow by 2^(1/32)",
-        error="1.1 %; none below 45 bytes",
-    ),
-    Approximation(
-        figure="keys of a topic with several partitions",
-        how="HyperLogLog over the exact keys of its partitions",
-        error="1 % (standard deviation)",
-    ),
-    Approximation(
-        figure="batch fill: medians and 99th percentiles",
-        how="percentile_approx",
-        error="the rank, by 1 in 10,000",
-    ),
-    Approximation(
-        figure="compression ratio, what another codec saves",
-        how="a sample of batches of each partition, compressed again",
-        error="that of the sample; none where it has all batches",
-    ),
-    Approximation(
-        figure="bytes that compaction saves",
-        how="the superseded share of keys and values, of the stored bytes",
-        error="as far as superseded records compress differently; aborted records count as records",
-    ),
-    Approximation(
-        figure="timestamps: first and late ones, throughput",
-        how="from batch headers: the first record's and the latest timestamp of each batch",
-        error="what is out of order inside a batch does not show",
-    ),
-    Approximation(
-        figure="when a disk is full",
-        how="each log grows as in its last 7 days, until retention holds it; other files stay as they are",
-        error="compacted logs are taken to grow on; what retention has taken from those days is not counted",
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -560,21 +589,6 @@ def _without_place(error: str) -> str:
     return _PLACE.sub("", error, count=1)
 
 
-BATCH_SIZE = 16_384
-"""The producers' batch.size unless they set it (``ProducerConfig``)."""
-
-TOP_KEYS = 10
-
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-
-HEADER_COLUMNS = (
-    *("topic", "partition", "log_dir", "segment", "position", "size", "base_offset", "last_offset"),
-    *("leader_epoch", "crc", "crc_ok", "codec", "records", "timestamp_type", "base_timestamp"),
-    *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "is_transactional", "is_control"),
-    *("control_type", "delete_horizon", "error"),
-)
-
-
 @dataclass(frozen=True)
 class Request:
     """What was asked for."""
@@ -620,18 +634,6 @@ def prepare(request: Request) -> Prepared:
         for topic in topics
     }
     return Prepared(request, directories, settings)
-
-
-SHUFFLE_BYTES = 128 << 20
-"""Of the log for each task behind a shuffle: what a key is known by takes less than its records."""
-
-SPLIT_BYTES_MIN, SPLIT_BYTES_MAX = 64 << 20, 1 << 30
-"""Below, starting a task counts; above, one that fails costs minutes."""
-
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-
-Phase = Callable[[str], AbstractContextManager[None]]
-"""Shows progress while its body runs: ``JobProgress.phase``."""
 
 
 def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phase) -> Analysis:
@@ -764,12 +766,6 @@ def _read(
             .load()
         )
     return reduce(DataFrame.unionByName, frames)
-
-
-_Ends = dict[tuple[str, LogId], Row]
-
-_TO_THE_END = -1
-"""Spark's Kafka source: an ending offset that stands for the latest."""
 
 
 def _end_offset(end: Row) -> int:

@@ -62,6 +62,81 @@ _BYTES_SCHEMA: Final = pa.schema(
     [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("batch", pa.binary())]
 )
 
+BATCHES_MAX = 64
+BYTES_MAX = 4 << 20
+"""Of each partition: gzip takes about 40 ms for a MiB."""
+
+PLAIN_BYTES_MAX = 64 << 20
+"""Of one batch: what says that it is more is left out of the sample."""
+
+TRIED: Final = tuple(CompressionType)
+
+TRIAL_SCHEMA: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        *(StructField(f"{codec.name.lower()}_bytes", LongType()) for codec in TRIED),
+        StructField("stored_bytes", LongType()),
+        StructField("error", StringType()),
+    ]
+)
+"""One row a batch; sizes are of whole batches, headers included. ``error``: why it could not be tried; the
+sizes are null then."""
+
+_ARROW_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        *(pa.field(f"{codec.name.lower()}_bytes", pa.int64()) for codec in TRIED),
+        pa.field("stored_bytes", pa.int64()),
+        pa.field("error", pa.string()),
+    ]
+)
+
+TIES_MAX = 1_000
+"""Keys with the same number of records among which some may be top keys."""
+
+TOPIC_KEYS_ERROR = 0.01
+"""Standard deviation of the estimated number of a topic's keys."""
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+"""Of record sizes."""
+
+SHOWN_MAX = 20
+"""Gaps, duplicates, open transactions and damaged batches that are named, of each partition."""
+
+BUCKETS_MAX = 120
+"""Points of a throughput chart."""
+
+BUCKET_WIDTHS_MS = (
+    *(1, 10, 100),
+    *(seconds * 1_000 for seconds in (1, 5, 10, 30)),
+    *(minutes * 60_000 for minutes in (1, 5, 10, 30)),
+    *(hours * 3_600_000 for hours in (1, 3, 6, 12)),
+    *(days * 86_400_000 for days in (1, 7, 30, 90, 365)),
+)
+
+ByLog = dict[LogId, list[Row]]
+
+COMMIT_COLUMNS: Final = ("key", "value", "offset")
+COMMITTED_MAX: Final = 100_000
+"""Offsets that groups have committed: the driver holds them. What is more is left out, the oldest commits."""
+_OFFSET_COMMIT_TYPES: Final = (b"\0\0", b"\0\1")
+"""How a key of theirs begins (``OffsetCommitKey``, versions 0 and 1)."""
+_COMMITTED: Final = (
+    "group_id string, topic string, partition int, committed bigint, committed_ms bigint, at bigint"
+)
+_COMMITTED_ARROW: Final = pa.schema(
+    [
+        pa.field("group_id", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("committed", pa.int64()),
+        pa.field("committed_ms", pa.int64()),
+        pa.field("at", pa.int64()),
+    ]
+)
+
 
 def read_batches(batches: DataFrame) -> DataFrame:
     """topic, partition and the bytes of each of ``batches`` (rows of ``kafka-log-batches``). A segment that
@@ -87,28 +162,6 @@ def _read_bytes(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist(
                 [{"topic": row["topic"], "partition": row["partition"], "batch": data}], schema=_BYTES_SCHEMA
             )
-
-
-BATCHES_MAX = 64
-BYTES_MAX = 4 << 20
-"""Of each partition: gzip takes about 40 ms for a MiB."""
-
-PLAIN_BYTES_MAX = 64 << 20
-"""Of one batch: what says that it is more is left out of the sample."""
-
-TRIED: Final = tuple(CompressionType)
-
-TRIAL_SCHEMA: Final = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        *(StructField(f"{codec.name.lower()}_bytes", LongType()) for codec in TRIED),
-        StructField("stored_bytes", LongType()),
-        StructField("error", StringType()),
-    ]
-)
-"""One row a batch; sizes are of whole batches, headers included. ``error``: why it could not be tried; the
-sizes are null then."""
 
 
 def sampled(batches: DataFrame, *, count: int = BATCHES_MAX, size_bytes: int = BYTES_MAX) -> DataFrame:
@@ -159,21 +212,6 @@ def _tried(batch: bytes) -> tuple[int | str | None, ...]:
         return (*(None for _ in TRIED), None, str(error))
     sizes = [HEADER_SIZE + len(compress(plain, codec)) for codec in TRIED]
     return (*sizes, len(batch), None)
-
-
-_ARROW_SCHEMA: Final = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        *(pa.field(f"{codec.name.lower()}_bytes", pa.int64()) for codec in TRIED),
-        pa.field("stored_bytes", pa.int64()),
-        pa.field("error", pa.string()),
-    ]
-)
-
-
-TIES_MAX = 1_000
-"""Keys with the same number of records among which some may be top keys."""
 
 
 class SizeTotals(NamedTuple):
@@ -297,10 +335,6 @@ def _power_of_two(number: int) -> int:
     return 1 << number.bit_length() - 1 if number else 0
 
 
-TOPIC_KEYS_ERROR = 0.01
-"""Standard deviation of the estimated number of a topic's keys."""
-
-
 def summarised(sums: DataFrame) -> DataFrame:
     """Rows of ``record_sums.SUMS_SCHEMA``, one for each key, size bucket and error of a partition.
 
@@ -378,26 +412,6 @@ def topic_keys(keys: DataFrame) -> DataFrame:
         .groupBy("topic")
         .agg(F.approx_count_distinct("key", TOPIC_KEYS_ERROR).alias("keys"))
     )
-
-
-QUANTILES = (0.5, 0.9, 0.99, 0.999)
-"""Of record sizes."""
-
-SHOWN_MAX = 20
-"""Gaps, duplicates, open transactions and damaged batches that are named, of each partition."""
-
-BUCKETS_MAX = 120
-"""Points of a throughput chart."""
-
-BUCKET_WIDTHS_MS = (
-    *(1, 10, 100),
-    *(seconds * 1_000 for seconds in (1, 5, 10, 30)),
-    *(minutes * 60_000 for minutes in (1, 5, 10, 30)),
-    *(hours * 3_600_000 for hours in (1, 3, 6, 12)),
-    *(days * 86_400_000 for days in (1, 7, 30, 90, 365)),
-)
-
-ByLog = dict[LogId, list[Row]]
 
 
 @dataclass(frozen=True)
@@ -547,26 +561,6 @@ def _by_topic(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         found.setdefault(row.topic, []).append(row)
     return found
-
-
-COMMIT_COLUMNS: Final = ("key", "value", "offset")
-COMMITTED_MAX: Final = 100_000
-"""Offsets that groups have committed: the driver holds them. What is more is left out, the oldest commits."""
-_OFFSET_COMMIT_TYPES: Final = (b"\0\0", b"\0\1")
-"""How a key of theirs begins (``OffsetCommitKey``, versions 0 and 1)."""
-_COMMITTED: Final = (
-    "group_id string, topic string, partition int, committed bigint, committed_ms bigint, at bigint"
-)
-_COMMITTED_ARROW: Final = pa.schema(
-    [
-        pa.field("group_id", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("committed", pa.int64()),
-        pa.field("committed_ms", pa.int64()),
-        pa.field("at", pa.int64()),
-    ]
-)
 
 
 def read_committed(records: DataFrame) -> list[CommittedOffset]:

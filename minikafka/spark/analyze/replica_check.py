@@ -32,6 +32,9 @@ from minikafka.types import TopicPartition
 
 _COMPARED = ("last_offset", "size", "leader_epoch", "crc")
 
+_CRC_FROM = 21
+"""Where the bytes begin that a batch's CRC is of."""
+
 
 def comparisons(batches: DataFrame, limits: DataFrame) -> DataFrame:
     """One row for each base offset in range: brokers (how many have a batch there), size, differs.
@@ -78,10 +81,6 @@ def batches_at(batches: DataFrame, totals: DataFrame) -> DataFrame:
     return batches.join(F.broadcast(first), list(LOG)).where(
         F.col("base_offset") == F.col("first_difference")
     )
-
-
-_CRC_FROM = 21
-"""Where the bytes begin that a batch's CRC is of."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,64 @@ from minikafka.units import format_bytes
 TOPICS_CHARTED_MAX = 20
 """Topics with charts, the largest: a browser draws some hundred charts in a few seconds."""
 
+Cell = str | int | float | None
+"""An int that is neither, such as an offset, has all its digits."""
+
+FINDINGS_SHOWN_MAX = 500
+"""Rows; JSON and Parquet have all."""
+
+Section = tuple[str, str, Sequence[str], list[tuple[Cell, ...]]]
+
+MILLION = 1_000_000
+
+PARTITIONS_MAX = 200
+"""Bars in a chart of partitions: those with the most bytes."""
+
+_HEIGHT = 300
+_LEGEND = {"orientation": "h", "y": -0.3, "x": 0}
+_COLOR, _SECOND_COLOR = "#2b6cb0", "#dd6b20"
+
+_LISTS = {
+    "throughput": (
+        ("start_ms", pa.int64()), ("bucket_ms", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+    ),
+    "top_keys": (
+        ("key", pa.string()), ("records", pa.int64()), ("bytes", pa.int64()), ("share", pa.float64()),
+    ),
+    "codecs": (
+        ("codec", pa.string()), ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+    ),
+    "epochs": (
+        ("epoch", pa.int64()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
+        ("batches", pa.int64()), ("records", pa.int64()),
+    ),
+    "producers": (
+        ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("partitions", pa.int32()),
+        ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+        ("codecs", pa.list_(pa.string())), ("is_transactional", pa.bool_()), ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+    ),
+    "findings": (
+        ("severity", pa.string()), ("code", pa.string()), ("log_dir", pa.string()), ("seen", pa.string()),
+        ("advice", pa.string()), ("setting", pa.string()),
+    ),
+    "damage": (
+        ("log_dir", pa.string()), ("segment", pa.string()), ("position", pa.int64()), ("offset", pa.int64()),
+        ("what", pa.string()),
+    ),
+    "replicas": (
+        ("brokers", pa.list_(pa.int32())), ("from_offset", pa.int64()), ("to_offset", pa.int64()),
+        ("batches", pa.int64()), ("bytes", pa.int64()), ("differences", pa.int64()),
+        ("first_difference", pa.int64()), ("what", pa.string()),
+    ),
+}  # fmt: skip
+"""Columns behind topic and partition."""
+
+_OF_TOPICS = frozenset(("producers",))
+"""Without a partition."""
+
+_LOG = (("topic", pa.string()), ("partition", pa.int32()))
+
 
 class Bytes(int):
     """A size: ``1.50 GB``, with all digits when the pointer is on it."""
@@ -57,10 +115,6 @@ class Bytes(int):
 
 class Count(int):
     """How many: ``24.6 M`` from a million on, with all digits when the pointer is on it."""
-
-
-Cell = str | int | float | None
-"""An int that is neither, such as an offset, has all its digits."""
 
 
 def render(analysis: Analysis) -> str:
@@ -83,10 +137,6 @@ def render(analysis: Analysis) -> str:
         parts += [_folded(topic.name, drawn)] if is_internal(topic.name) else drawn
     parts += _approximations(analysis)
     return template.substitute(script=script(), intro=intro, body="\n".join(parts))
-
-
-FINDINGS_SHOWN_MAX = 500
-"""Rows; JSON and Parquet have all."""
 
 
 def _findings(analysis: Analysis) -> Iterable[str]:
@@ -209,9 +259,6 @@ def _topic(topic: Topic, name: str, *, with_charts: bool) -> Iterable[str]:
     ):  # fmt: skip
         yield f"<h3>{title}</h3>"
         yield _table(f"{name}-{kind}", columns, rows)
-
-
-Section = tuple[str, str, Sequence[str], list[tuple[Cell, ...]]]
 
 
 def _partitions(topic: Topic) -> Section:
@@ -416,9 +463,6 @@ def _cell(value: Cell) -> str:
     )
 
 
-MILLION = 1_000_000
-
-
 def _abbreviated(count: int) -> str:
     """``24.6 M``, ``1.20 G``: three digits."""
     value, unit = (count / 1e9, "G") if count >= 999_500_000 else (count / 1e6, "M")
@@ -431,14 +475,6 @@ def _count(number: int | None) -> Count | None:
 
 def _time(timestamp_ms: int | None) -> str:
     return "" if timestamp_ms is None else shown_time(timestamp_ms)
-
-
-PARTITIONS_MAX = 200
-"""Bars in a chart of partitions: those with the most bytes."""
-
-_HEIGHT = 300
-_LEGEND = {"orientation": "h", "y": -0.3, "x": 0}
-_COLOR, _SECOND_COLOR = "#2b6cb0", "#dd6b20"
 
 
 def script() -> str:
@@ -567,48 +603,6 @@ def _figure(title: str) -> go.Figure:
 def _html(figure: go.Figure, name: str) -> str:
     config = {"displaylogo": False, "responsive": True}
     return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=config))
-
-
-_LISTS = {
-    "throughput": (
-        ("start_ms", pa.int64()), ("bucket_ms", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
-    ),
-    "top_keys": (
-        ("key", pa.string()), ("records", pa.int64()), ("bytes", pa.int64()), ("share", pa.float64()),
-    ),
-    "codecs": (
-        ("codec", pa.string()), ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
-    ),
-    "epochs": (
-        ("epoch", pa.int64()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
-        ("batches", pa.int64()), ("records", pa.int64()),
-    ),
-    "producers": (
-        ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("partitions", pa.int32()),
-        ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
-        ("codecs", pa.list_(pa.string())), ("is_transactional", pa.bool_()), ("first_ms", pa.int64()),
-        ("last_ms", pa.int64()),
-    ),
-    "findings": (
-        ("severity", pa.string()), ("code", pa.string()), ("log_dir", pa.string()), ("seen", pa.string()),
-        ("advice", pa.string()), ("setting", pa.string()),
-    ),
-    "damage": (
-        ("log_dir", pa.string()), ("segment", pa.string()), ("position", pa.int64()), ("offset", pa.int64()),
-        ("what", pa.string()),
-    ),
-    "replicas": (
-        ("brokers", pa.list_(pa.int32())), ("from_offset", pa.int64()), ("to_offset", pa.int64()),
-        ("batches", pa.int64()), ("bytes", pa.int64()), ("differences", pa.int64()),
-        ("first_difference", pa.int64()), ("what", pa.string()),
-    ),
-}  # fmt: skip
-"""Columns behind topic and partition."""
-
-_OF_TOPICS = frozenset(("producers",))
-"""Without a partition."""
-
-_LOG = (("topic", pa.string()), ("partition", pa.int32()))
 
 
 def tables(analysis: Analysis) -> dict[str, pa.Table]:

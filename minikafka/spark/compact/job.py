@@ -88,6 +88,20 @@ from minikafka.types import TopicPartition
 VIEW = "view"
 """In a staging directory: the new segments under the names that segments have, to be read like a log."""
 
+CHANGED_KEYS_MAX = 20
+"""Named in an error; there must be none."""
+
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_BYTES_A_SHUFFLE_TASK = 128 * 1024 * 1024
+"""Of log; keys and offsets are a tenth of it, or less."""
+
+Phase = Callable[[str], ContextManager[None]]
+"""Shows progress while its body runs: ``JobProgress.phase``."""
+
+PutIn = Callable[[TopicPartition, str], None]
+"""Has the broker that holds the directory put in what is prepared for a partition, with the manifest of this
+id. Raises KafkaError."""
+
 
 def find_stored_logs(
     files: Files, log_directory: str, wanted: Sequence[tuple[str, int | None]]
@@ -245,21 +259,6 @@ def view_of(directory: str, result: CompactionResult) -> Iterator[str]:
             os.unlink(link)
         os.rmdir(log)
         os.rmdir(view)
-
-
-CHANGED_KEYS_MAX = 20
-"""Named in an error; there must be none."""
-
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_BYTES_A_SHUFFLE_TASK = 128 * 1024 * 1024
-"""Of log; keys and offsets are a tenth of it, or less."""
-
-Phase = Callable[[str], ContextManager[None]]
-"""Shows progress while its body runs: ``JobProgress.phase``."""
-
-PutIn = Callable[[TopicPartition, str], None]
-"""Has the broker that holds the directory put in what is prepared for a partition, with the manifest of this
-id. Raises KafkaError."""
 
 
 @dataclass(frozen=True, kw_only=True)

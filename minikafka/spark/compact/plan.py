@@ -71,6 +71,16 @@ BEGINS_A_GROUP: Final = -1
 """Instead of an offset: every group has one such row, so that groups of which nothing is retained are
 there."""
 
+OUTCOME_SCHEMA = "outcome binary"
+_OUTCOME_ARROW = pa.schema([pa.field("outcome", pa.binary())])
+
+_SEGMENT_BYTES_MAX = 2**31 - 1
+"""An index has four bytes for a position."""
+
+READ_BYTES = 1024 * 1024
+PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
+"""Kafka's default of producer.id.expiration.ms: one that was silent for so long is no active producer."""
+
 
 def newest_of_keys(records: DataFrame) -> DataFrame:
     """Of each key the offset of its newest record: topic, partition, key, offset. Records without a key
@@ -184,13 +194,6 @@ def _with_content(records: DataFrame) -> DataFrame:
 
 def _latest(condition: Column, value: Column) -> Column:
     return f.max(f.when(condition, value))
-
-
-OUTCOME_SCHEMA = "outcome binary"
-_OUTCOME_ARROW = pa.schema([pa.field("outcome", pa.binary())])
-
-_SEGMENT_BYTES_MAX = 2**31 - 1
-"""An index has four bytes for a position."""
 
 
 class CopyTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,11 +342,6 @@ def _parts(task: CopyTask) -> list[Sequence[SourceSegment]]:
     """What becomes one segment each: the group; with another codec, which may need more room than the old
     one, each of its segments, because their size is not known yet."""
     return [task.sources] if task.codec is None else [[source] for source in task.sources]
-
-
-READ_BYTES = 1024 * 1024
-PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
-"""Kafka's default of producer.id.expiration.ms: one that was silent for so long is no active producer."""
 
 
 class ProducerInSegment(NamedTuple):

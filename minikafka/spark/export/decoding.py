@@ -27,6 +27,15 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from minikafka.spark.runtime.session import JobError
 
+_BY_TOPIC = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})=(?P<text>.*)")
+
+KEY, VALUE = "key", "value"
+_RAW, _PARSED = "__raw", "__parsed"
+_CORRUPT = "__corrupt"
+
+CONFLUENT_PREFIX_BYTES = 5
+"""A zero and the schema's id in four bytes, before what a registry's serializer writes."""
+
 
 class Kind(StrEnum):
     """What bytes stand for."""
@@ -62,9 +71,6 @@ class TopicFormat:
 
     key: Format
     value: Format
-
-
-_BY_TOPIC = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})=(?P<text>.*)")
 
 
 def by_topic(texts: Sequence[str], option: str) -> dict[str | None, str]:
@@ -117,14 +123,6 @@ def format_of(topic: str, formats: Mapping[str | None, Format], side: str) -> Fo
     if found.kind.has_schema and found.schema is None:
         raise JobError(f"--{side}-format {found.kind} of topic {topic} needs --{side}-schema {topic}=FILE")
     return found
-
-
-KEY, VALUE = "key", "value"
-_RAW, _PARSED = "__raw", "__parsed"
-_CORRUPT = "__corrupt"
-
-CONFLUENT_PREFIX_BYTES = 5
-"""A zero and the schema's id in four bytes, before what a registry's serializer writes."""
 
 
 class RegistryUnavailable(JobError):

@@ -68,6 +68,21 @@ from minikafka.spark.source.planning import latest_offset, selected_logs
 from minikafka.spark.source.schemas import ERROR
 from minikafka.spark.source.storage import join
 
+RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+ERROR_COLUMNS = [f"{KEY}_error", f"{VALUE}_error"]
+
+_SIZE = "__size"
+_COUNTED = {
+    "records": RECORDS,
+    "bytes": BYTES,
+    "undecoded": UNDECODED_RECORDS,
+    "damaged": DAMAGED_BATCHES,
+}
+COUNTED_TOPICS_MAX = 20
+"""Topics that are counted one by one: each costs four comparisons a record."""
+
+OpenStore = Callable[[str, str, SparkSession], OutputStore]
+
 
 class ExportRange(NamedTuple):
     """What a run reads of one partition."""
@@ -174,22 +189,6 @@ def _text(name: str) -> str:
         raise JobError(
             f"cannot read the schema {name}: {getattr(error, 'strerror', None) or error}"
         ) from error
-
-
-RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
-ERROR_COLUMNS = [f"{KEY}_error", f"{VALUE}_error"]
-
-_SIZE = "__size"
-_COUNTED = {
-    "records": RECORDS,
-    "bytes": BYTES,
-    "undecoded": UNDECODED_RECORDS,
-    "damaged": DAMAGED_BATCHES,
-}
-COUNTED_TOPICS_MAX = 20
-"""Topics that are counted one by one: each costs four comparisons a record."""
-
-OpenStore = Callable[[str, str, SparkSession], OutputStore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

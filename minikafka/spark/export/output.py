@@ -58,6 +58,18 @@ if TYPE_CHECKING:
 BY_DATE, BY_HOUR = "date", "hour"
 PARTITION_COLUMNS = {BY_DATE: ["topic", "date"], BY_HOUR: ["topic", "date", "hour"]}
 
+METADATA = "_minikafka"
+COMMITS = f"{METADATA}/commits"
+STAGING = f"{METADATA}/staging"
+LOCK = f"{METADATA}/lock"
+
+VERSION = 1
+NO_STAGING = "none"
+"""The staging directory of a commit without files."""
+
+Offsets = dict[str, dict[int, int]]
+"""topic → partition → the next offset to export."""
+
 
 def lay_out(frame: DataFrame, by: str) -> DataFrame:
     """With ``date`` (and ``hour``), each task's rows in the order of its files, inside them by offset."""
@@ -252,19 +264,6 @@ class HadoopStore:
 def _is_hidden(name: str) -> bool:
     """As readers of Parquet directories see it."""
     return any(part.startswith(("_", ".")) for part in name.split("/"))
-
-
-METADATA = "_minikafka"
-COMMITS = f"{METADATA}/commits"
-STAGING = f"{METADATA}/staging"
-LOCK = f"{METADATA}/lock"
-
-VERSION = 1
-NO_STAGING = "none"
-"""The staging directory of a commit without files."""
-
-Offsets = dict[str, dict[int, int]]
-"""topic → partition → the next offset to export."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

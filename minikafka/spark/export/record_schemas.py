@@ -92,6 +92,29 @@ _WIDENED = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): 
 
 Converter = Callable[[Any], Any]
 
+FieldPath = tuple[str, ...]
+"""A field by the names from the top; what is in a list or a map is below the list's or the map's name."""
+
+_FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
+_JSON_TYPES: dict[str, DataType] = {"integer": LongType(), "number": DoubleType(), "boolean": BooleanType()}
+
+TIMESTAMP = "google.protobuf.Timestamp"
+COMPILE_S = 60
+
+_TYPES: dict[int, DataType] = {
+    FieldDescriptor.CPPTYPE_INT32: IntegerType(),
+    FieldDescriptor.CPPTYPE_INT64: LongType(),
+    FieldDescriptor.CPPTYPE_UINT32: LongType(),
+    FieldDescriptor.CPPTYPE_UINT64: DecimalType(20, 0),
+    FieldDescriptor.CPPTYPE_DOUBLE: DoubleType(),
+    FieldDescriptor.CPPTYPE_FLOAT: FloatType(),
+    FieldDescriptor.CPPTYPE_BOOL: BooleanType(),
+    FieldDescriptor.CPPTYPE_ENUM: StringType(),
+    FieldDescriptor.CPPTYPE_STRING: StringType(),
+}
+
+Reader = Callable[[Any], Any]
+
 
 def avro_decoder(text: str, name: str, registry: str | None = None) -> PythonDecoder:
     """A decoder for records of the schema; ``name`` is its file's.
@@ -221,10 +244,6 @@ def _is_binary(kind: Any) -> bool:
     while isinstance(kind, list | dict) and kind:
         kind = kind[0] if isinstance(kind, list) else kind.get("type")
     return kind in ("bytes", "fixed")
-
-
-FieldPath = tuple[str, ...]
-"""A field by the names from the top; what is in a list or a map is below the list's or the map's name."""
 
 
 def former_names(file: str) -> dict[FieldPath, list[str]]:
@@ -366,10 +385,6 @@ def _pairs(convert: Converter | None) -> Converter:
     return lambda values: [(key, convert(value)) for key, value in values.items()]
 
 
-_FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
-_JSON_TYPES: dict[str, DataType] = {"integer": LongType(), "number": DoubleType(), "boolean": BooleanType()}
-
-
 def json_type(text: str, name: str) -> StructType:
     """The type of the objects that a schema file describes; ``name`` is the file's, for the error.
 
@@ -473,24 +488,6 @@ class _JsonSchema:
 
     def _error(self, where: str, what: str) -> JobError:
         return JobError(f"the schema {self._name}: {where} {what}")
-
-
-TIMESTAMP = "google.protobuf.Timestamp"
-COMPILE_S = 60
-
-_TYPES: dict[int, DataType] = {
-    FieldDescriptor.CPPTYPE_INT32: IntegerType(),
-    FieldDescriptor.CPPTYPE_INT64: LongType(),
-    FieldDescriptor.CPPTYPE_UINT32: LongType(),
-    FieldDescriptor.CPPTYPE_UINT64: DecimalType(20, 0),
-    FieldDescriptor.CPPTYPE_DOUBLE: DoubleType(),
-    FieldDescriptor.CPPTYPE_FLOAT: FloatType(),
-    FieldDescriptor.CPPTYPE_BOOL: BooleanType(),
-    FieldDescriptor.CPPTYPE_ENUM: StringType(),
-    FieldDescriptor.CPPTYPE_STRING: StringType(),
-}
-
-Reader = Callable[[Any], Any]
 
 
 def protobuf_decoder(schema: str, *, confluent: bool) -> PythonDecoder:

@@ -85,6 +85,8 @@ SORTED_UNIT_BYTES_MAX: Final = 512 * 1024 * 1024
 _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary())])
 _OUTCOME_DDL: Final = "outcome binary"
 
+_Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
@@ -394,9 +396,6 @@ def _encode(
             ).collect()
     runs = [msgspec.json.decode(row.outcome, type=Run) for row in outcomes]
     return sorted(runs, key=lambda run: run.task)
-
-
-_Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _each(tasks: Sequence[Any], work: Callable[[Any], Any], log_directory: str) -> _Work:

@@ -38,6 +38,12 @@ READ_ROWS_MAX: Final = 1 << 18
 _DELTA_LOG, _ICEBERG_METADATA, _HINT = "_delta_log", "metadata", "version-hint.text"
 _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
+# ---- Delta
+
+
+_DELTA_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+"""Of a table's protocol, those that a reader of its files and deletion vectors needs to do no more about."""
+
 
 class TableFormat(StrEnum):
     """How a table is kept."""
@@ -403,13 +409,6 @@ def _iceberg(source: str, catalog: str | None) -> Table:
         for task in tasks
     ]
     return Table(TableFormat.ICEBERG, source, frozenset(field.name for field in schema.fields), units)
-
-
-# ---- Delta
-
-
-_DELTA_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
-"""Of a table's protocol, those that a reader of its files and deletion vectors needs to do no more about."""
 
 
 def _delta(place: Location) -> Table:

@@ -45,6 +45,16 @@ from minikafka.metrics.series import (
 GATEWAY_JOB = "minikafka_spark"
 GATEWAY_S = 5.0
 
+TOPICS_MAX = 100
+"""Topics with a label of their own; a job may read thousands, and Prometheus keeps each for ever."""
+
+OTHER_TOPICS = "(others)"
+
+REFRESH_S = 5.0
+"""A third of Prometheus's usual interval."""
+
+LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"
+
 
 class _Counters(Collector):
     def __init__(self, counters: JobCounters) -> None:
@@ -106,18 +116,6 @@ class MetricsPage:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-TOPICS_MAX = 100
-"""Topics with a label of their own; a job may read thousands, and Prometheus keeps each for ever."""
-
-OTHER_TOPICS = "(others)"
-
-REFRESH_S = 5.0
-"""A third of Prometheus's usual interval."""
-
-
-LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"
 
 
 class ListenAddress(NamedTuple):

@@ -41,12 +41,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+__all__ = ["FAILURE", "INTERRUPTED", "OK", "Job", "JobError", "add_job_options", "run_job"]
+
 CANCEL_INTERVAL_S = 0.1
 """Between two cancellations: the body may have begun another job."""
 
 CANCEL_GRACE_S = 5.0
 """How long tasks that were cancelled may take to end. One that ends when the session has been stopped prints
 a stack trace."""
+
+POLL_S = 0.5
+LINE_S = 10.0
+"""Between two lines where there is no terminal."""
+
+OK, FAILURE = 0, 1
+INTERRUPTED = 130
+"""What a shell makes of a command that SIGINT ended."""
 
 
 @contextmanager
@@ -110,11 +120,6 @@ def _is_asking_the_jvm(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-POLL_S = 0.5
-LINE_S = 10.0
-"""Between two lines where there is no terminal."""
 
 
 class Status(NamedTuple):
@@ -269,13 +274,6 @@ def stages_now(spark: SparkSession) -> Status:
             status.size + size,
         )
     return status
-
-
-OK, FAILURE = 0, 1
-INTERRUPTED = 130
-"""What a shell makes of a command that SIGINT ended."""
-
-__all__ = ["FAILURE", "INTERRUPTED", "OK", "Job", "JobError", "add_job_options", "run_job"]
 
 
 @dataclass(frozen=True, slots=True)

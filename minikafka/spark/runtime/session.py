@@ -65,6 +65,58 @@ _JAVA = re.compile(r"^: (?:[\w.$]+: )?(?P<message>.+)$", re.MULTILINE)
 """Behind py4j's "An error occurred while calling …"."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 
+PACKAGE = Path(minikafka.__file__).parent
+"""Where this process has it: a directory, or inside a zip that ``--py-files`` brought."""
+
+ZIP_NAME, ENTRY_POINT_NAME = "minikafka.zip", "main.py"
+
+ENTRY_POINT = '''\
+"""minikafka for spark-submit: what follows this file's name is what follows ``minikafka``."""
+
+import sys
+
+from minikafka.cli.main import main
+
+sys.exit(main(sys.argv[1:]))
+'''
+
+JAVA_MIN = 17
+"""What Spark 4 is compiled for."""
+
+HOW_TO_GET_IT = (
+    "install it (Debian, Ubuntu: apt install default-jre-headless), or set JAVA_HOME to where it lies"
+)
+ANSWER_S = 30
+
+_VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(?:1\.)?(\d+)', re.MULTILINE)
+
+NOISE = ("WARNING: Using incubator modules",)
+"""Printed at every start, whatever the settings are."""
+
+END_S = 5.0
+
+LOCAL_MASTER = "local[*]"
+
+SETTINGS = {
+    "spark.sql.python.filterPushdown.enabled": "true",  # the source skips segments by what is filtered
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",  # a record's date is the same wherever the job runs
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic "0012" stays a string
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, which only Spark and Hive read
+    "spark.ui.enabled": "false",  # half a second, and a port
+    "spark.ui.showConsoleProgress": "false",  # minikafka.spark.runtime.progress shows it
+}
+"""For every master; ``--conf`` overrides them."""
+
+LOCAL_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+PANDAS_WARNING = "PySpark does not yet fully support pandas"
+"""Said at import; the jobs use Arrow, and no pandas."""
+
 
 class JobError(MinikafkaError):
     """A job cannot do what it was asked; the message is for the person who asked."""
@@ -82,22 +134,6 @@ def explain(error: BaseException) -> str:
         return matches[-1]["message"].strip()
     lines = [line.strip() for line in text.split("\n\nJVM stacktrace:")[0].splitlines() if line.strip()]
     return _SQLSTATE.sub("", lines[0]) if lines else type(error).__name__
-
-
-PACKAGE = Path(minikafka.__file__).parent
-"""Where this process has it: a directory, or inside a zip that ``--py-files`` brought."""
-
-ZIP_NAME, ENTRY_POINT_NAME = "minikafka.zip", "main.py"
-
-ENTRY_POINT = '''\
-"""minikafka for spark-submit: what follows this file's name is what follows ``minikafka``."""
-
-import sys
-
-from minikafka.cli.main import main
-
-sys.exit(main(sys.argv[1:]))
-'''
 
 
 def is_zipped() -> bool:
@@ -154,17 +190,6 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-JAVA_MIN = 17
-"""What Spark 4 is compiled for."""
-
-HOW_TO_GET_IT = (
-    "install it (Debian, Ubuntu: apt install default-jre-headless), or set JAVA_HOME to where it lies"
-)
-ANSWER_S = 30
-
-_VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(?:1\.)?(\d+)', re.MULTILINE)
-
-
 class SparkMissing(MinikafkaError):
     """Spark cannot start on this machine; the message says in one line what is missing and how to get it."""
 
@@ -215,12 +240,6 @@ def _own_words(java: Path) -> str:
     return done.stderr + done.stdout
 
 
-NOISE = ("WARNING: Using incubator modules",)
-"""Printed at every start, whatever the settings are."""
-
-END_S = 5.0
-
-
 class JvmErrors:
     """``writing_end`` is for the JVM; then comes ``started`` or ``failed``."""
 
@@ -259,29 +278,6 @@ class JvmErrors:
                         self._kept.append(line)
                     else:
                         sys.stderr.write(line)
-
-
-LOCAL_MASTER = "local[*]"
-
-SETTINGS = {
-    "spark.sql.python.filterPushdown.enabled": "true",  # the source skips segments by what is filtered
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",  # a record's date is the same wherever the job runs
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic "0012" stays a string
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, which only Spark and Hive read
-    "spark.ui.enabled": "false",  # half a second, and a port
-    "spark.ui.showConsoleProgress": "false",  # minikafka.spark.runtime.progress shows it
-}
-"""For every master; ``--conf`` overrides them."""
-
-LOCAL_SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "2g",
-}
-
-PANDAS_WARNING = "PySpark does not yet fully support pandas"
-"""Said at import; the jobs use Arrow, and no pandas."""
 
 
 def add_spark_options(options: argparse.ArgumentParser) -> None:

@@ -107,12 +107,33 @@ from minikafka.spark.source.split_reader import (
 from minikafka.spark.source.storage import LogFile
 from minikafka.types import TopicPartition
 
+_log = logging.getLogger(__name__)
+
 StreamOffset = dict[str, dict[str, int]]
 """As Spark stores it."""
 
 Offsets = dict[TopicPartition, int]
 
-_log = logging.getLogger(__name__)
+FORMAT = "kafka-log"
+
+BATCHES_FORMAT: Final = "kafka-log-batches"
+
+_FIELDS: Final = {
+    "base_offset": "base_offset",
+    "leader_epoch": "leader_epoch",
+    "crc": "crc",
+    "records": "record_count",
+    "base_timestamp": "base_timestamp",
+    "max_timestamp": "max_timestamp",
+    "producer_id": "producer_id",
+    "producer_epoch": "producer_epoch",
+    "base_sequence": "base_sequence",
+}
+_BITS: Final = {
+    "timestamp_type": TIMESTAMP_TYPE_MASK,
+    "is_transactional": TRANSACTIONAL_MASK,
+    "is_control": CONTROL_MASK,
+}
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -239,9 +260,6 @@ def from_json(offset: StreamOffset) -> Offsets:
     }
 
 
-FORMAT = "kafka-log"
-
-
 class KafkaLogReader(DataSourceReader):
     """A batch read."""
 
@@ -323,26 +341,6 @@ def default_schema(given: Mapping[str, str]) -> StructType:
     return record_schema(
         with_headers=options.include_headers, with_error=options.on_corrupt is OnCorrupt.COLUMN
     )
-
-
-BATCHES_FORMAT: Final = "kafka-log-batches"
-
-_FIELDS: Final = {
-    "base_offset": "base_offset",
-    "leader_epoch": "leader_epoch",
-    "crc": "crc",
-    "records": "record_count",
-    "base_timestamp": "base_timestamp",
-    "max_timestamp": "max_timestamp",
-    "producer_id": "producer_id",
-    "producer_epoch": "producer_epoch",
-    "base_sequence": "base_sequence",
-}
-_BITS: Final = {
-    "timestamp_type": TIMESTAMP_TYPE_MASK,
-    "is_transactional": TRANSACTIONAL_MASK,
-    "is_control": CONTROL_MASK,
-}
 
 
 class BatchHeaderReader(SplitReader):

@@ -68,9 +68,57 @@ from minikafka.types import NO_SEQUENCE, Buffer
 
 Octets = npt.NDArray[np.uint8]
 
-
 _INT_MASK = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
+
+_RUN_MIN = 8
+_SHORT_RUNS_MAX = 3
+"""A comparison costs as much as a few steps: where runs are short, they are no longer looked for."""
+
+_STEPS_MAX = 64
+
+_KEY, _VALUE = pa.string(), pa.binary()
+_LIST = pa.list_(pa.field("element", pa.struct([pa.field("key", _KEY), pa.field("value", _VALUE)])))
+
+_FIELDS: Final = {
+    "leader_epoch": "leader_epoch",
+    "producer_id": "producer_id",
+    "producer_epoch": "producer_epoch",
+    "batch_offset": "base_offset",
+}
+
+HEADER_COLUMNS: Final = frozenset(
+    {
+        *_FIELDS,
+        "topic",
+        "partition",
+        "offset",
+        "timestampType",
+        "sequence",
+        "codec",
+        "segment",
+        "log_dir",
+        "error",
+    }
+)
+"""What can be told without a record. The offset only where the offsets of a batch leave no gaps."""
+
+CODEC_NAMES: Final = [
+    CompressionType(code).name.lower() if code in CompressionType.__members__.values() else f"unknown {code}"
+    for code in range(COMPRESSION_MASK + 1)
+]
+_SEQUENCE_MAX: Final = 2**31 - 1
+
+Bools = npt.NDArray[np.bool_]
+
+RECORD_BYTES_MIN: Final = 7
+"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+
+_MICROSECONDS: Final = 1000
+_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // _MICROSECONDS
+
+_Places = tuple[Int64s, Int64s, Bools]
+"""Where each one's bytes start and end, and which are null."""
 
 
 def read_varints(octets: Octets, positions: Int64s, bytes_max: int) -> tuple[Int64s, Int64s, Bools | None]:
@@ -121,11 +169,6 @@ def _varint_sizes(index: Any, byte: Octets) -> int:
     return byte.size if isinstance(index, slice) else int(index.size)
 
 
-_RUN_MIN = 8
-_SHORT_RUNS_MAX = 3
-"""A comparison costs as much as a few steps: where runs are short, they are no longer looked for."""
-
-
 def append_record_starts(view: memoryview, start: int, end: int, count: int, starts: array[int]) -> None:
     """Append the positions of ``count`` records that lie between ``start`` and ``end`` of ``view``.
 
@@ -173,12 +216,6 @@ def _record_size(view: memoryview, position: int) -> tuple[int, int]:
     if length < 0:
         raise InvalidRecords(f"a record of length {length}")
     return behind - position + length, behind - position
-
-
-_STEPS_MAX = 64
-
-_KEY, _VALUE = pa.string(), pa.binary()
-_LIST = pa.list_(pa.field("element", pa.struct([pa.field("key", _KEY), pa.field("value", _VALUE)])))
 
 
 class _Found:
@@ -296,36 +333,6 @@ def _strings(octets: pa.Array) -> pa.Array:
         return pa.array([each.decode("utf-8", "replace") for each in octets.to_pylist()], type=_KEY)
 
 
-_FIELDS: Final = {
-    "leader_epoch": "leader_epoch",
-    "producer_id": "producer_id",
-    "producer_epoch": "producer_epoch",
-    "batch_offset": "base_offset",
-}
-
-HEADER_COLUMNS: Final = frozenset(
-    {
-        *_FIELDS,
-        "topic",
-        "partition",
-        "offset",
-        "timestampType",
-        "sequence",
-        "codec",
-        "segment",
-        "log_dir",
-        "error",
-    }
-)
-"""What can be told without a record. The offset only where the offsets of a batch leave no gaps."""
-
-CODEC_NAMES: Final = [
-    CompressionType(code).name.lower() if code in CompressionType.__members__.values() else f"unknown {code}"
-    for code in range(COMPRESSION_MASK + 1)
-]
-_SEQUENCE_MAX: Final = 2**31 - 1
-
-
 class Rows(NamedTuple):
     """Which batch each record belongs to, and its offset from there."""
 
@@ -371,19 +378,6 @@ def _of_each(rows: Rows, field: str) -> Int64s:
     """A field of the header of each record's batch, in the machine's byte order."""
     values = rows.headers[field]
     return values.astype(values.dtype.newbyteorder("="))[rows.batch_index]
-
-
-Bools = npt.NDArray[np.bool_]
-
-RECORD_BYTES_MIN: Final = 7
-"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
-
-_MICROSECONDS: Final = 1000
-_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // _MICROSECONDS
-
-
-_Places = tuple[Int64s, Int64s, Bools]
-"""Where each one's bytes start and end, and which are null."""
 
 
 class Origin(NamedTuple):

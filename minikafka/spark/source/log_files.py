@@ -51,10 +51,24 @@ from minikafka.spark.source.segment_scan import Int64s
 from minikafka.spark.source.storage import Entry, Location, LogStorage, UnusableLocation, join
 from minikafka.types import TopicPartition
 
+__all__ = [
+    "NotALogDirectory",
+    "PartitionLog",
+    "SegmentFiles",
+    "UnfinishedSwap",
+    "find_logs",
+    "partition_log",
+    "segments_of",
+]
+
 _OFFSET_ENTRY: Final = np.dtype([("key", ">i4"), ("position", ">i4")])
 _TIME_ENTRY: Final = np.dtype([("key", ">i8"), ("offset", ">i4")])
 _BLOCK_ENTRIES: Final = 8 * 1024
 """64 to 96 KiB at a time: an active segment's index is 10 MiB, of zeros mostly."""
+
+_SWAP_TRIES = 20
+_SWAP_WAIT_SECONDS = 0.05
+"""A swap is a handful of renames: a second is long enough for one that is under way."""
 
 
 class IndexEntries(NamedTuple):
@@ -158,28 +172,12 @@ def _ascending(keys: Int64s) -> int:
     return int(falls[0]) + 1 if falls.size else keys.size
 
 
-__all__ = [
-    "NotALogDirectory",
-    "PartitionLog",
-    "SegmentFiles",
-    "UnfinishedSwap",
-    "find_logs",
-    "partition_log",
-    "segments_of",
-]
-
-
 class NotALogDirectory(MinikafkaError):
     """A path that is no log directory and no partition's directory; says what it is instead."""
 
 
 class UnfinishedSwap(MinikafkaError):
     """A log between two states, which only a broker's start can finish."""
-
-
-_SWAP_TRIES = 20
-_SWAP_WAIT_SECONDS = 0.05
-"""A swap is a handful of renames: a second is long enough for one that is under way."""
 
 
 class SegmentFiles(NamedTuple):

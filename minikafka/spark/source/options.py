@@ -62,6 +62,47 @@ from minikafka.errors import MinikafkaError
 from minikafka.spark.source.storage import Location, UnusableLocation, location
 from minikafka.types import TopicPartition
 
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+SPLIT_BYTES: Final = 128 * 1024 * 1024
+"""As Spark's ``maxPartitionBytes``: a task costs about a tenth of a second of CPU before it reads."""
+HEADER_SPLIT_BYTES: Final = 1024 * 1024 * 1024
+"""Where only headers are read, which is some tenths of a second for so many bytes."""
+DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+_DECOMPRESSED_BYTES_LIMIT: Final = 1 << 30
+"""Arrow's offsets have 31 bits."""
+_OFFSET_MAX: Final = 2**63 - 1
+_PARTITION_DIGITS_MAX: Final = 10
+
+_E = TypeVar("_E", bound=Enum)
+
+_ABOUT_RECORDS: Final = ("isolation", "includeHeaders", "includeControlBatches", "maxDecompressedBytes")
+_ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
+KNOWN_OPTIONS: Final = (
+    "path",
+    *_SELECTIONS,
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    *_ENDS,
+    "latest",
+    "isolation",
+    "onCorrupt",
+    "failOnDataLoss",
+    "replicas",
+    "includeHeaders",
+    "includeControlBatches",
+    "columns",
+    "splitBytes",
+    "maxDecompressedBytes",
+    "maxOffsetsPerTrigger",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Search:
@@ -131,24 +172,6 @@ def _above(search: Search, name: str, value: Any, *, is_open: bool) -> Search:
 
 def _below(search: Search, end: int) -> Search:
     return replace(search, end_offset=end if search.end_offset is None else min(end, search.end_offset))
-
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-
-SPLIT_BYTES: Final = 128 * 1024 * 1024
-"""As Spark's ``maxPartitionBytes``: a task costs about a tenth of a second of CPU before it reads."""
-HEADER_SPLIT_BYTES: Final = 1024 * 1024 * 1024
-"""Where only headers are read, which is some tenths of a second for so many bytes."""
-DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
-_DECOMPRESSED_BYTES_LIMIT: Final = 1 << 30
-"""Arrow's offsets have 31 bits."""
-_OFFSET_MAX: Final = 2**63 - 1
-_PARTITION_DIGITS_MAX: Final = 10
-
-_E = TypeVar("_E", bound=Enum)
 
 
 class BadOption(MinikafkaError, ValueError):
@@ -310,31 +333,6 @@ def parse_options(
     if stream and read.replicas is Replicas.ALL:
         raise BadOption("replicas is 'all'; the offsets of a stream have room for one replica only")
     return read
-
-
-_ABOUT_RECORDS: Final = ("isolation", "includeHeaders", "includeControlBatches", "maxDecompressedBytes")
-_ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
-KNOWN_OPTIONS: Final = (
-    "path",
-    *_SELECTIONS,
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    *_ENDS,
-    "latest",
-    "isolation",
-    "onCorrupt",
-    "failOnDataLoss",
-    "replicas",
-    "includeHeaders",
-    "includeControlBatches",
-    "columns",
-    "splitBytes",
-    "maxDecompressedBytes",
-    "maxOffsetsPerTrigger",
-)
 
 
 def _refuse_everywhere(limit: OffsetLimit, refused: int, why: str) -> None:

@@ -57,6 +57,8 @@ from minikafka.spark.source.split_reader import OPEN_END, CorruptLog, DataLoss, 
 from minikafka.spark.source.storage import LogFile
 from minikafka.types import TopicPartition
 
+_UNDECIDED: Final = -1
+
 
 def high_watermark_bound(log: PartitionLog, latest: Latest) -> int | None:
     """The high watermark that bounds what "latest" reads; None: the end of the log does."""
@@ -163,9 +165,6 @@ def _blocks(log: PartitionLog, segment: SegmentFiles, *, from_offset: int) -> It
 def checked_position(file: LogFile, position: int) -> int:
     """``position`` if a batch starts there, else 0: an index may be wrong."""
     return position if position and batch_at(file.read(position, HEADER_SIZE)) is not None else 0
-
-
-_UNDECIDED: Final = -1
 
 
 @dataclass(slots=True)

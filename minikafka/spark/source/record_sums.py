@@ -69,6 +69,8 @@ _SUMS: Final = [("records", "sum"), ("bytes", "sum"), ("offset", "last"), ("newe
 Int64s = npt.NDArray[np.int64]
 _Columns = dict[str, pa.Array]
 
+FORMAT: Final = "kafka-log-sums"
+
 
 def size_buckets(sizes: Int64s) -> Int64s:
     """The numbers of the buckets of sizes in bytes."""
@@ -192,9 +194,6 @@ def _rows(log: TopicPartition, columns: _Columns) -> pa.RecordBatch:
     }
     arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in _ARROW]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
-
-
-FORMAT: Final = "kafka-log-sums"
 
 
 class KafkaLogSumsReader(KafkaLogReader):

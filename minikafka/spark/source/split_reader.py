@@ -70,8 +70,20 @@ from minikafka.spark.source.segment_scan import Block, DamagedSegment, Headers, 
 from minikafka.spark.source.storage import Location, LogFile, LogStorage, UnusableLocation, join
 from minikafka.types import Buffer, TopicPartition
 
+_log = logging.getLogger(__name__)
+
 OPEN_END: Final = 2**63 - 1
 """The end of a chunk that reads whatever the segment held when it was planned."""
+
+READ_BYTES: Final = 4 * 1024 * 1024
+"""What is read and decoded at once."""
+_ROWS_MAX: Final = 1 << 16
+"""In one Arrow batch where only headers are read; more rows in a single batch of a log go through whole."""
+_BAD_CRC: Final = "its CRC is not that of its bytes"
+_LOOKUPS_MAX: Final = 10
+
+OPEN_BYTES = 1024 * 1024
+"""What a file more in a task is worth, in bytes read instead: so that small segments share tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +198,6 @@ def pack(splits: Sequence[Split], task_bytes: int, open_bytes: int) -> list[tupl
     if current:
         tasks.append(tuple(current))
     return tasks
-
-
-READ_BYTES: Final = 4 * 1024 * 1024
-"""What is read and decoded at once."""
-_ROWS_MAX: Final = 1 << 16
-"""In one Arrow batch where only headers are read; more rows in a single batch of a log go through whole."""
-_BAD_CRC: Final = "its CRC is not that of its bytes"
-_LOOKUPS_MAX: Final = 10
-
-_log = logging.getLogger(__name__)
 
 
 class CorruptLog(MinikafkaError):
@@ -507,10 +509,6 @@ def _portions(headers: Headers) -> Iterator[Int64s]:
     """The places of batches, in portions of about ``_ROWS_MAX`` records."""
     rows = np.cumsum(headers["record_count"].astype(np.int64).clip(0))
     yield from np.split(np.arange(rows.size), np.flatnonzero(np.diff(rows // _ROWS_MAX)) + 1)
-
-
-OPEN_BYTES = 1024 * 1024
-"""What a file more in a task is worth, in bytes read instead: so that small segments share tasks."""
 
 
 class SplitPartition(InputPartition):

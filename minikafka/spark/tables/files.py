@@ -46,6 +46,17 @@ REASON = "__reason"
 RAW_KEY, RAW_VALUE = "__raw_key", "__raw_value"
 PATH = "__path"
 
+WRITTEN_SCHEMA = "is_error boolean, name string, size long, records long, partition string"
+_WRITTEN = pa.schema(
+    [
+        ("is_error", pa.bool_()),
+        ("name", pa.string()),
+        ("size", pa.int64()),
+        ("records", pa.int64()),
+        ("partition", pa.string()),
+    ]
+)
+
 
 class Store(NamedTuple):
     """Where a table lies. Goes to tasks."""
@@ -105,18 +116,6 @@ class FileSet(NamedTuple):
     def directory(self) -> str:
         """Of the run, relative to the table."""
         return f"{DATA}/{self.run}"
-
-
-WRITTEN_SCHEMA = "is_error boolean, name string, size long, records long, partition string"
-_WRITTEN = pa.schema(
-    [
-        ("is_error", pa.bool_()),
-        ("name", pa.string()),
-        ("size", pa.int64()),
-        ("records", pa.int64()),
-        ("partition", pa.string()),
-    ]
-)
 
 
 def new_run() -> str:

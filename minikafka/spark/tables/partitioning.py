@@ -46,6 +46,8 @@ _TERM = re.compile(
 )
 _ICEBERG = re.compile(r"(?P<transform>[a-z]+)(?:\[(?P<buckets>\d+)\])?")
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class PartitionField(NamedTuple):
     """One transform of one column."""
@@ -184,9 +186,6 @@ def bucket_of(buckets: int) -> Callable[[bytes | str | int], int]:
         return (mmh3.hash(data) & 0x7FFFFFFF) % buckets
 
     return bucket
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def delta_type(field: PartitionField, columns: StructType) -> DataType:

@@ -52,6 +52,12 @@ from minikafka.testing.history.operations import HistoryError, Kind, Operation, 
 Graph = Mapping[str, Set[str]]
 """By node: where its edges go."""
 
+EXAMPLES_MAX = 20
+"""Of each kind; what is over that is only counted."""
+
+_Effective = tuple[float, Operation]
+"""A commit, and when it surely had happened: it was acknowledged by then, or seen."""
+
 
 def components(graph: Graph) -> Iterator[list[str]]:
     """The strongly connected components of more than one node. Linear in nodes and edges."""
@@ -107,10 +113,6 @@ def shortest_cycle(graph: Graph, component: list[str]) -> list[str]:
                 before[other] = node
                 queue.append(other)
     return []
-
-
-EXAMPLES_MAX = 20
-"""Of each kind; what is over that is only counted."""
 
 
 class AnomalyKind(StrEnum):
@@ -639,10 +641,6 @@ def _position(operation: Operation, partition: Partition) -> int:
         if (record.topic, record.partition) == (partition.topic, partition.number):
             return -1 if record.offset is None else record.offset
     raise HistoryError(f"{operation} says nothing of {partition}")
-
-
-_Effective = tuple[float, Operation]
-"""A commit, and when it surely had happened: it was acknowledged by then, or seen."""
 
 
 def _later(first: _Effective | None, second: _Effective) -> _Effective:

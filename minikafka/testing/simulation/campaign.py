@@ -35,6 +35,39 @@ from minikafka.testing.simulation.scenarios.plan import Fault, Plan, Step
 
 FILE = "tally.jsonl"
 
+_encoder = msgspec.json.Encoder()
+
+AHEAD = 2
+"""Seeds that wait for each worker."""
+SEEDS_A_COLLECTION = 8
+"""Of a worker: a simulated world is garbage as a whole when it is over, and hardly any of it before."""
+SEEDS_A_WORKER = 400
+"""Then another takes its place."""
+ACKED_MIN = {"faults": 10, "transactions": 5, "reassignments": 10, "shares": 10, "swarm": 0}
+"""A run of the small scenarios in which next to nothing was acked has shown nothing. Transactions are counted
+whole; four come when the faults are over."""
+
+_seeds_run = 0
+"""Of this worker."""
+
+SHORT_MS = 100
+"""What a time is halved down to."""
+OPTIONAL_SETTINGS: Final = frozenset(
+    {
+        "auto.leader.rebalance.enable",
+        "controlled.shutdown.retry.backoff.ms",
+        "group.initial.rebalance.delay.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.roll.ms",
+        "offsets.topic.num.partitions",
+        "replica.fetch.max.bytes",
+        "replica.selector.class",
+        "transaction.state.log.num.partitions",
+    }
+)
+"""Without any of the others a cluster promises less, or takes longer than the checks wait: another failure,
+which is none of the broker's, would look like the one that is sought."""
+
 
 class TallyError(Exception):
     """The file is none of ours; says which line."""
@@ -56,7 +89,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong, if anything did."""
 
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Outcome)
 
 
@@ -180,17 +212,6 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
         start = end + 1
 
 
-AHEAD = 2
-"""Seeds that wait for each worker."""
-SEEDS_A_COLLECTION = 8
-"""Of a worker: a simulated world is garbage as a whole when it is over, and hardly any of it before."""
-SEEDS_A_WORKER = 400
-"""Then another takes its place."""
-ACKED_MIN = {"faults": 10, "transactions": 5, "reassignments": 10, "shares": 10, "swarm": 0}
-"""A run of the small scenarios in which next to nothing was acked has shown nothing. Transactions are counted
-whole; four come when the faults are over."""
-
-
 def run_seed(scenario: str, seed: int) -> Outcome:
     """One seed, here. Whatever goes wrong is in the outcome."""
     logging.disable(logging.CRITICAL)
@@ -211,10 +232,6 @@ def run_seed(scenario: str, seed: int) -> Outcome:
         faults=dict(played.faults),
         failure=f"only {played.acked} records were acked" if is_idle else "",
     )
-
-
-_seeds_run = 0
-"""Of this worker."""
 
 
 def run_seed_in_worker(scenario: str, seed: int) -> Outcome:
@@ -280,25 +297,6 @@ def worker_pool(jobs: int) -> ProcessPoolExecutor:
 
 def _all(scenarios: Sequence[str], seeds: range) -> Iterator[tuple[str, int]]:
     return ((scenario, seed) for seed in seeds for scenario in scenarios)
-
-
-SHORT_MS = 100
-"""What a time is halved down to."""
-OPTIONAL_SETTINGS: Final = frozenset(
-    {
-        "auto.leader.rebalance.enable",
-        "controlled.shutdown.retry.backoff.ms",
-        "group.initial.rebalance.delay.ms",
-        "log.flush.offset.checkpoint.interval.ms",
-        "log.roll.ms",
-        "offsets.topic.num.partitions",
-        "replica.fetch.max.bytes",
-        "replica.selector.class",
-        "transaction.state.log.num.partitions",
-    }
-)
-"""Without any of the others a cluster promises less, or takes longer than the checks wait: another failure,
-which is none of the broker's, would look like the one that is sought."""
 
 
 def failure_of(plan: Plan) -> str:

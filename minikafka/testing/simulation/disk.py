@@ -45,6 +45,16 @@ from minikafka.types import Buffer
 PAGE_BYTES = 4096
 _ZEROS = bytes(PAGE_BYTES)
 
+Fault = Callable[[str, str], int | None]
+"""Operation and path → the errno that it fails with, if it does."""
+
+WRITING = frozenset({"create", "write", "truncate", "rename", "remove", "make_directory", "lock"})
+
+SIZE_BYTES = 1 << 40
+"""It fills up only when a fault says so."""
+
+Note = Callable[[str, object], None]
+
 
 class Survival(Enum):
     """What a power loss leaves of what was written to a file and not synced."""
@@ -273,12 +283,6 @@ def files_below(directory: DirectoryNode) -> list[FileNode]:
     ]
 
 
-Fault = Callable[[str, str], int | None]
-"""Operation and path → the errno that it fails with, if it does."""
-
-WRITING = frozenset({"create", "write", "truncate", "rename", "remove", "make_directory", "lock"})
-
-
 def failing(operation: str, path_part: str = "", code: int = errno.EIO, *, after: int = 0) -> Fault:
     """The fault of one operation on every path that contains ``path_part``, once ``after`` have succeeded."""
     left = after
@@ -313,11 +317,6 @@ def read_only(operation: str, path: str) -> int | None:
 
 
 N = TypeVar("N", FileNode, DirectoryNode)
-
-SIZE_BYTES = 1 << 40
-"""It fills up only when a fault says so."""
-
-Note = Callable[[str, object], None]
 
 
 class SimulatedDisk:

@@ -53,6 +53,14 @@ from minikafka.coordination.store import (
     validate_path,
 )
 
+Change = tuple[EventType, str]
+Undo = Callable[[], None]
+
+LATE_EXPIRY_MS = 2_000
+"""ZooKeeper's tickTime: expiries are rounded up to it."""
+
+Note = Callable[[str, str, object], None]
+
 
 class Wire(Protocol):
     """One direction of a connection: in order, and nothing is lost while it lasts."""
@@ -144,10 +152,6 @@ class Told(NamedTuple):
 
     event: WatchEvent
     zxid: int
-
-
-Change = tuple[EventType, str]
-Undo = Callable[[], None]
 
 
 class TreeNode:
@@ -358,12 +362,6 @@ def validate_op(op: Op) -> None:
         validate_data(op.path, op.data)
     elif isinstance(op, DeleteOp) and op.path == "/":
         raise InvalidNodeError("the root / cannot be deleted")
-
-
-LATE_EXPIRY_MS = 2_000
-"""ZooKeeper's tickTime: expiries are rounded up to it."""
-
-Note = Callable[[str, str, object], None]
 
 
 class Wiring(Protocol):

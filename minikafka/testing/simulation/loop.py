@@ -52,6 +52,28 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from minikafka.errors import MinikafkaError
 
+T = TypeVar("T")
+
+DISK_DELAY_MS = (0.05, 2.0)
+"""How long a call in an executor takes: between a cached read and an fsync of an SSD."""
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+TASKS_MAX = 50
+"""Tasks named in an error; a broker has some twenty."""
+
+Ts = TypeVarTuple("Ts")
+
+TURNS_MAX = 100_000
+"""Rounds of callbacks at one moment. What a burst of requests needs is some hundreds."""
+
+CANCELLED_TIMERS_MIN = 1_000
+"""Cancelled timers are taken out when they are this many and half of all: mostly deadlines that were kept."""
+
+CLOSINGS_MAX = 20
+"""Awaits in ``finally`` blocks, one in the other, that are cut short when the run is over."""
+
 
 class SimulationError(MinikafkaError):
     """The run, or what it simulates, is not in order."""
@@ -86,13 +108,6 @@ class ProcessKilled(BaseException):
 
     Not an ``Exception``, so that no handler of the simulated code takes it for a fault that it can treat.
     """
-
-
-T = TypeVar("T")
-
-
-DISK_DELAY_MS = (0.05, 2.0)
-"""How long a call in an executor takes: between a cached read and an fsync of an SSD."""
 
 
 class Process:
@@ -221,10 +236,6 @@ def current_process() -> Process:
     return process
 
 
-NS_PER_MS = 1_000_000
-NS_PER_S = 1_000_000_000
-
-
 class SimulatedHandle(asyncio.TimerHandle):
     """A callback, and whose it is."""
 
@@ -289,10 +300,6 @@ class SimulatedTask(asyncio.Task[T]):
 
 def _nothing() -> None:
     """What a cancelled handle would call."""
-
-
-TASKS_MAX = 50
-"""Tasks named in an error; a broker has some twenty."""
 
 
 def describe_tasks(tasks: Iterable[SimulatedTask[Any]]) -> str:
@@ -376,19 +383,6 @@ def _tell(future: asyncio.Future[Any], result: object, failure: BaseException | 
         future.set_exception(failure)
     else:
         future.set_result(result)
-
-
-Ts = TypeVarTuple("Ts")
-
-TURNS_MAX = 100_000
-"""Rounds of callbacks at one moment. What a burst of requests needs is some hundreds."""
-
-CANCELLED_TIMERS_MIN = 1_000
-"""Cancelled timers are taken out when they are this many and half of all: mostly deadlines that were kept."""
-
-
-CLOSINGS_MAX = 20
-"""Awaits in ``finally`` blocks, one in the other, that are cut short when the run is over."""
 
 
 class Network(Protocol):

@@ -23,6 +23,12 @@ from typing import Any
 from minikafka.testing.simulation.loop import Host, Process, VirtualTimeLoop, current_process
 from minikafka.testing.simulation.transport import Address, Channel, Link, SimulatedSocket, SimulatedTransport
 
+ANY_ADDRESS = ("0.0.0.0", "::", "")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EPHEMERAL_PORT_FIRST = 32768
+CONNECT_LIMIT_MS = 127_000
+"""Linux's tcp_syn_retries = 6: when an unanswered connection attempt fails with ETIMEDOUT."""
+
 
 class Trace:
     """Notes as tuples, which cost little; lines only when they are read."""
@@ -47,13 +53,6 @@ class Trace:
         return [
             f"{ns / 1e6:.6f} {host}: {event} {detail}".rstrip() for ns, host, event, detail in self._notes
         ]
-
-
-ANY_ADDRESS = ("0.0.0.0", "::", "")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-EPHEMERAL_PORT_FIRST = 32768
-CONNECT_LIMIT_MS = 127_000
-"""Linux's tcp_syn_retries = 6: when an unanswered connection attempt fails with ETIMEDOUT."""
 
 
 class SimulatedServer(asyncio.AbstractServer):

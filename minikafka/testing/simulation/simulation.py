@@ -66,6 +66,39 @@ from minikafka.testing.simulation.transport import HARDWARE, Channel
 START_MS = 1_700_000_000_000
 """The wall-clock time at which every simulation begins."""
 
+_OWN = "minikafka."
+_FREE = ("minikafka.testing.",)
+_DICE = (
+    "betavariate", "choice", "choices", "expovariate", "gauss", "getrandbits", "normalvariate", "randbytes",
+    "randint", "random", "randrange", "sample", "shuffle", "triangular", "uniform",
+)  # fmt: skip
+
+PORT = 9092
+LOG_DIRECTORY = "/data"
+
+DEFAULTS: dict[str, Property] = {
+    "log.dirs": LOG_DIRECTORY,
+    # 8,000 entries; the default of 10 MiB would be most of a simulation's memory.
+    "log.index.size.max.bytes": 64 * 1024,
+}
+
+COLLECT_EVERY = 200_000
+"""New objects between two garbage collections while a simulation runs, a few of which are in half a minute of
+a cluster's time. With Python's 700 it is a tenth of the run."""
+
+T = TypeVar("T")
+
+CLIENT = "client"
+"""The host on which the scenario itself runs."""
+STORE = "store"
+"""The host of the coordination store."""
+
+TIME_LIMIT_MS = 3_600_000
+"""An hour of virtual time: more than any scenario needs, so that one that waits for ever ends."""
+
+CLOSING_ROUNDS = 10
+"""``finally`` blocks may start further tasks."""
+
 
 class HostClock:
     """The loop's time, as the host sees it: its wall clock may be wrong, its monotonic one is not."""
@@ -82,14 +115,6 @@ class HostClock:
 
     def monotonic_ns(self) -> int:
         return self._loop.now_ns
-
-
-_OWN = "minikafka."
-_FREE = ("minikafka.testing.",)
-_DICE = (
-    "betavariate", "choice", "choices", "expovariate", "gauss", "getrandbits", "normalvariate", "randbytes",
-    "randint", "random", "randrange", "sample", "shuffle", "triangular", "uniform",
-)  # fmt: skip
 
 
 @contextmanager
@@ -149,16 +174,6 @@ def _patch_clocks(patch: Callable[[Any, str, Callable[..., Any]], None], loop: V
     patch(time, "perf_counter_ns", lambda: loop.now_ns)
     patch(time, "clock_gettime", lambda clock: loop.time())
     patch(time, "clock_gettime_ns", lambda clock: loop.now_ns)
-
-
-PORT = 9092
-LOG_DIRECTORY = "/data"
-
-DEFAULTS: dict[str, Property] = {
-    "log.dirs": LOG_DIRECTORY,
-    # 8,000 entries; the default of 10 MiB would be most of a simulation's memory.
-    "log.index.size.max.bytes": 64 * 1024,
-}
 
 
 class SimulatedBroker:
@@ -321,11 +336,6 @@ class SimulatedBroker:
         self._simulation.notes.add(self.host.name, event, detail)
 
 
-COLLECT_EVERY = 200_000
-"""New objects between two garbage collections while a simulation runs, a few of which are in half a minute of
-a cluster's time. With Python's 700 it is a tenth of the run."""
-
-
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Let garbage wait for longer until the block ends."""
@@ -335,20 +345,6 @@ def rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
-
-
-T = TypeVar("T")
-
-CLIENT = "client"
-"""The host on which the scenario itself runs."""
-STORE = "store"
-"""The host of the coordination store."""
-
-TIME_LIMIT_MS = 3_600_000
-"""An hour of virtual time: more than any scenario needs, so that one that waits for ever ends."""
-
-CLOSING_ROUNDS = 10
-"""``finally`` blocks may start further tasks."""
 
 
 class Simulation:

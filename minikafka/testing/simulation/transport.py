@@ -49,6 +49,29 @@ RETRANSMISSION_MS = (0.0, 200.0)
 """How long after the end of a cut the data comes: TCP's smallest retransmission timeout is 200 ms. After long
 cuts it can be minutes; a scenario that wants this heals later."""
 
+HARDWARE = Context()
+"""What belongs to no process: wires, kernels, the store's servers."""
+
+Address = tuple[str, int]
+
+OPEN, FIN, RST = "OPEN", "FIN", "RST"
+"""The handshake's third step, the end of the data, the end of everything."""
+
+Message = bytes | str
+
+FRAGMENTED_SHARE = 0.2
+"""How many of the writes arrive in several fragments."""
+FRAGMENTS_MAX = 4
+
+WINDOW_BYTES = 256 * 1024
+"""Send and receive buffer of the kernels together."""
+HIGH_WATER_BYTES = 64 * 1024
+"""asyncio's own default for ``pause_writing``."""
+READ_BYTES_MAX = 256 * 1024
+"""asyncio's ``max_size``: what one ``data_received`` gets at most."""
+RETRANSMISSION_LIMIT_MS = 924_600
+"""Linux's tcp_retries2 = 15."""
+
 
 class Link:
     """From ``source`` to ``target``."""
@@ -186,13 +209,6 @@ class Channel:
             self._stuck()
 
 
-HARDWARE = Context()
-"""What belongs to no process: wires, kernels, the store's servers."""
-
-
-Address = tuple[str, int]
-
-
 class SimulatedSocket:
     """As much of a socket as asyncio's users may ask of one."""
 
@@ -227,31 +243,11 @@ class SimulatedSocket:
         return -1
 
 
-OPEN, FIN, RST = "OPEN", "FIN", "RST"
-"""The handshake's third step, the end of the data, the end of everything."""
-
-Message = bytes | str
-
-FRAGMENTED_SHARE = 0.2
-"""How many of the writes arrive in several fragments."""
-FRAGMENTS_MAX = 4
-
-
 def fragments(data: bytes, rng: random.Random) -> Sequence[bytes]:
     """``data``, of two bytes at least, in the fragments that it arrives in."""
     count = min(len(data), rng.randint(2, FRAGMENTS_MAX))
     cuts = [0, *sorted(rng.sample(range(1, len(data)), count - 1)), len(data)]
     return [data[start:stop] for start, stop in pairwise(cuts)]
-
-
-WINDOW_BYTES = 256 * 1024
-"""Send and receive buffer of the kernels together."""
-HIGH_WATER_BYTES = 64 * 1024
-"""asyncio's own default for ``pause_writing``."""
-READ_BYTES_MAX = 256 * 1024
-"""asyncio's ``max_size``: what one ``data_received`` gets at most."""
-RETRANSMISSION_LIMIT_MS = 924_600
-"""Linux's tcp_retries2 = 15."""
 
 
 class SimulatedTransport(asyncio.Transport):

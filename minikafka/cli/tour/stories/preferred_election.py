@@ -9,7 +9,6 @@ from minikafka.types import ElectionType
 
 SETUP = Setup(config={"auto.leader.rebalance.enable": "false"})
 
-
 CATCHING_UP_MS = 300
 """What broker 1 has to wait for, so that one can look at it before it is in sync."""
 

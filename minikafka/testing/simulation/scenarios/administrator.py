@@ -45,6 +45,36 @@ SET, DELETE = 0, 1
 TRIES_MAX = 20
 LOG_DIRECTORIES = ("/data", "/data-2")
 
+PAUSE_MS = (200, 2_500)
+"""Between two requests: some come while the one before is under way."""
+ACTIONS = 14
+"""About as many as there is time for while the faults last."""
+REPLICA_COUNTS = (2, 3, 3, 4)
+
+_ANSWERS = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,  # a broker that is away
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # asked of a broker that has only just come; or deleted
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,  # too few brokers are there
+        ErrorCode.INVALID_PARTITIONS,  # it has as many, or is being deleted
+        ErrorCode.REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,  # ListOffsets of a leader that is new (KIP-207)
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,  # a broker that is to move a replica that it has not
+        ErrorCode.RESOURCE_NOT_FOUND,  # a credential that is removed already
+    }
+)
+"""What may be said. Anything else is a finding."""
+
 
 def log_dirs(plan: Plan) -> dict[str, Property]:
     """Of each broker."""
@@ -204,37 +234,6 @@ async def lift_limits(run: ClusterRun) -> bool:
     for kind in kinds:
         await insist(run, Action(after_ms=0, kind=kind))
     return bool(kinds)
-
-
-PAUSE_MS = (200, 2_500)
-"""Between two requests: some come while the one before is under way."""
-ACTIONS = 14
-"""About as many as there is time for while the faults last."""
-REPLICA_COUNTS = (2, 3, 3, 4)
-
-_ANSWERS = frozenset(
-    {
-        ErrorCode.NONE,
-        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,  # a broker that is away
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # asked of a broker that has only just come; or deleted
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.TOPIC_ALREADY_EXISTS,
-        ErrorCode.INVALID_REPLICATION_FACTOR,  # too few brokers are there
-        ErrorCode.INVALID_PARTITIONS,  # it has as many, or is being deleted
-        ErrorCode.REASSIGNMENT_IN_PROGRESS,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.OFFSET_NOT_AVAILABLE,  # ListOffsets of a leader that is new (KIP-207)
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.REPLICA_NOT_AVAILABLE,  # a broker that is to move a replica that it has not
-        ErrorCode.RESOURCE_NOT_FOUND,  # a credential that is removed already
-    }
-)
-"""What may be said. Anything else is a finding."""
 
 
 def draw_moves(rng: random.Random, brokers: Sequence[int], partitions: int) -> tuple[Action, ...]:

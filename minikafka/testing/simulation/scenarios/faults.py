@@ -55,6 +55,62 @@ if TYPE_CHECKING:
 HEAL_WITHIN_MS = 30_000
 """I16."""
 
+CRC_COVERS_FROM = 21
+"""The bytes of a batch before that are its offset, its length, its epoch, its version and the CRC itself."""
+LOOK_MS = 300
+
+FETCH_BYTES = (300, 1 << 20)
+"""``replica.fetch.max.bytes``: with a few records at a time a follower is behind for a while."""
+STEPS = 4
+FAULT_MS = (50, 9_000)
+"""Up to longer than a session, so that some faults are and some are not noticed as a death."""
+CUT_MS = (3_000, 14_000)
+"""Most are long enough for another leader."""
+RETURN_MS = (20, 3_000)
+"""Between two brokers that return after all have fallen, or are restarted in turn."""
+LATE_RETURN_MS = (6_500, 8_000)
+"""A session of each of the others ends before the next one is back."""
+AIMED_SHARE = 0.3
+LATER_MS = (300, 6_000)
+"""When a fault that overlaps another one begins."""
+SLOW_BEFORE_POWER_OFF_MS = 1_500
+"""Less than the shortest lag: what was acknowledged is still on other machines."""
+LINK_DELAYS_MS = (300, 300, 4_000)
+STORE_DELAYS_MS = (900, 900, 4_000)
+"""The most. Some reach a broker that is another one by then: paused, deposed, restarted."""
+DRIFT_STEP_MS = 100
+POLL_MS = 5
+_LED_BY = {
+    Role.LEADER: TOPIC,
+    Role.TRANSACTION_COORDINATOR: TRANSACTION_STATE_TOPIC,
+    Role.GROUP_COORDINATOR: GROUP_METADATA_TOPIC,
+    Role.SHARE_COORDINATOR: SHARE_GROUP_STATE_TOPIC,
+}
+"""A follower fetches the first record of an epoch some milliseconds after the election."""
+
+_DRAWN_ROLES = tuple(role for role in Role if role is not Role.SHARE_COORDINATOR)
+
+OTHER_CONFIG: dict[str, tuple[Property, ...]] = {
+    "log.roll.ms": (1_000, 20_000),
+    "replica.lag.time.max.ms": (2_000, 15_000),
+    "num.replica.fetchers": (1, 3),
+    "replica.fetch.wait.max.ms": (50, 500),
+    "max.incremental.fetch.session.cache.slots": (0, 1000),
+    "message.max.bytes": (100_000, 1_048_588),
+}
+"""What a rolling restart may change."""
+
+_OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
+_UNAIMED = (
+    FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART, FaultKind.LATE_EXPIRY,
+    FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.BIT_ROT,
+)  # fmt: skip
+_OTHERS = (
+    FaultKind.KILL, FaultKind.PAUSE, FaultKind.ISOLATE, FaultKind.CUT_FROM_BROKERS, FaultKind.ONE_WAY,
+    FaultKind.WITHOUT_STORE, FaultKind.SLOW_STORE, FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART,
+    FaultKind.DROP_CONNECTIONS,
+)  # fmt: skip
+
 
 async def until(condition: Callable[[], bool], what: str, *, within_ms: int = HEAL_WITHIN_MS) -> None:
     """Look every 50 ms of virtual time. Raises TimeoutError."""
@@ -106,11 +162,6 @@ async def late_expiry(run: ClusterRun, fault: Fault) -> None:
     store.late_expiry_ms = fault.amount
     await asyncio.sleep(fault.lasts_ms / 1000)
     store.late_expiry_ms = LATE_EXPIRY_MS
-
-
-CRC_COVERS_FROM = 21
-"""The bytes of a batch before that are its offset, its length, its epoch, its version and the CRC itself."""
-LOOK_MS = 300
 
 
 class RottenBatch(NamedTuple):
@@ -199,59 +250,6 @@ def _directories(broker: SimulatedBroker) -> list[tuple[int, DirectoryNode]]:
             if topic == TOPIC and number.isdigit() and isinstance(below, DirectoryNode):
                 found.append((int(number), below))
     return found
-
-
-FETCH_BYTES = (300, 1 << 20)
-"""``replica.fetch.max.bytes``: with a few records at a time a follower is behind for a while."""
-STEPS = 4
-FAULT_MS = (50, 9_000)
-"""Up to longer than a session, so that some faults are and some are not noticed as a death."""
-CUT_MS = (3_000, 14_000)
-"""Most are long enough for another leader."""
-RETURN_MS = (20, 3_000)
-"""Between two brokers that return after all have fallen, or are restarted in turn."""
-LATE_RETURN_MS = (6_500, 8_000)
-"""A session of each of the others ends before the next one is back."""
-AIMED_SHARE = 0.3
-LATER_MS = (300, 6_000)
-"""When a fault that overlaps another one begins."""
-SLOW_BEFORE_POWER_OFF_MS = 1_500
-"""Less than the shortest lag: what was acknowledged is still on other machines."""
-LINK_DELAYS_MS = (300, 300, 4_000)
-STORE_DELAYS_MS = (900, 900, 4_000)
-"""The most. Some reach a broker that is another one by then: paused, deposed, restarted."""
-DRIFT_STEP_MS = 100
-POLL_MS = 5
-_LED_BY = {
-    Role.LEADER: TOPIC,
-    Role.TRANSACTION_COORDINATOR: TRANSACTION_STATE_TOPIC,
-    Role.GROUP_COORDINATOR: GROUP_METADATA_TOPIC,
-    Role.SHARE_COORDINATOR: SHARE_GROUP_STATE_TOPIC,
-}
-"""A follower fetches the first record of an epoch some milliseconds after the election."""
-
-_DRAWN_ROLES = tuple(role for role in Role if role is not Role.SHARE_COORDINATOR)
-
-OTHER_CONFIG: dict[str, tuple[Property, ...]] = {
-    "log.roll.ms": (1_000, 20_000),
-    "replica.lag.time.max.ms": (2_000, 15_000),
-    "num.replica.fetchers": (1, 3),
-    "replica.fetch.wait.max.ms": (50, 500),
-    "max.incremental.fetch.session.cache.slots": (0, 1000),
-    "message.max.bytes": (100_000, 1_048_588),
-}
-"""What a rolling restart may change."""
-
-_OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
-_UNAIMED = (
-    FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART, FaultKind.LATE_EXPIRY,
-    FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.BIT_ROT,
-)  # fmt: skip
-_OTHERS = (
-    FaultKind.KILL, FaultKind.PAUSE, FaultKind.ISOLATE, FaultKind.CUT_FROM_BROKERS, FaultKind.ONE_WAY,
-    FaultKind.WITHOUT_STORE, FaultKind.SLOW_STORE, FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART,
-    FaultKind.DROP_CONNECTIONS,
-)  # fmt: skip
 
 
 def draw_steps(rng: random.Random, brokers: Sequence[int]) -> tuple[Step, ...]:

@@ -71,6 +71,33 @@ AGAIN = frozenset(
 )
 """What a member joins again after. Anything else is a finding."""
 
+CONSUMER_GROUP = "consumer-group"
+REBALANCE_MS = 3_000
+HEARTBEAT_MS = 500
+CONSUMER_GROUP_CONFIG: dict[str, Property] = {
+    "group.consumer.min.session.timeout.ms": 6_000,
+    "group.consumer.session.timeout.ms": 6_000,
+    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+}
+"""As short as a classic session here."""
+CONSUMER_PAUSE_MS = 250
+CONSUMER_LEAVE_SHARE = 0.02
+"""After how many it goes, half of the times without a word."""
+JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
+
+_FENCED = frozenset(
+    {
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+"""Not a member any more, or not yet: it joins with what it is now."""
+_STALE = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
+"""The next heartbeat brings the epoch."""
+
 
 class GroupOffsets:
     """What a group was told of its commits, and who owned what."""
@@ -338,34 +365,6 @@ class GroupMember(AnyMember):
                     await asyncio.sleep(self._rng.randint(*AWAY_MS) / 1000)
                 return
             await asyncio.sleep(PAUSE_MS / 1000)
-
-
-CONSUMER_GROUP = "consumer-group"
-REBALANCE_MS = 3_000
-HEARTBEAT_MS = 500
-CONSUMER_GROUP_CONFIG: dict[str, Property] = {
-    "group.consumer.min.session.timeout.ms": 6_000,
-    "group.consumer.session.timeout.ms": 6_000,
-    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
-    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
-}
-"""As short as a classic session here."""
-CONSUMER_PAUSE_MS = 250
-CONSUMER_LEAVE_SHARE = 0.02
-"""After how many it goes, half of the times without a word."""
-JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
-
-_FENCED = frozenset(
-    {
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNRELEASED_INSTANCE_ID,
-        ErrorCode.FENCED_INSTANCE_ID,
-    }
-)
-"""Not a member any more, or not yet: it joins with what it is now."""
-_STALE = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
-"""The next heartbeat brings the epoch."""
 
 
 class ConsumerGroupMember(AnyMember):

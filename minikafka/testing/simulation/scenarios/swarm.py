@@ -107,6 +107,37 @@ PASSWORDS = 2
 KNOWN_EVERYWHERE_MS = 3_000
 """Rules travel to the brokers by the store, in milliseconds when all is well."""
 
+KEYED_PAUSE_MS = 120
+KEYED_CONFIG: dict[str, Property] = {"log.cleaner.backoff.ms": 500}
+TOPIC_CONFIGS = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "1500",
+    "segment.jitter.ms": "0",
+    "file.delete.delay.ms": "1000",
+}
+"""Compaction has something to do every other second."""
+
+OTHER_TOPICS = ("u", "v")
+"""Those that come and go."""
+STEPS_MAX = 6
+ACTIONS_MAX = 16
+TIMEOUTS_MS = (1_000, 5_000)
+IN_FLIGHT_MAX = 5
+"""``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
+_LINKS = (FaultKind.ONE_WAY, FaultKind.FLAPPING_LINK, FaultKind.SLOW_LINK)
+_OF_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART)
+_ALONE = (*_POWER, *_OF_ALL, FaultKind.BIT_ROT)
+"""Nothing else happens meanwhile."""
+_DISKS = (FaultKind.READ_ERROR, FaultKind.WRITE_ERROR, FaultKind.DISK_FULL)
+
+_RIGHTS = (
+    ActionKind.GRANT, ActionKind.REVOKE, ActionKind.SET_CREDENTIAL, ActionKind.REMOVE_CREDENTIAL,
+)  # fmt: skip
+
 
 class RestrictedClient:
     """A plain producer, until the run stops."""
@@ -185,18 +216,6 @@ class RestrictedClient:
         await until(lambda: self.denied > denied, f"{USER} may not write, and is told so")
 
 
-KEYED_PAUSE_MS = 120
-KEYED_CONFIG: dict[str, Property] = {"log.cleaner.backoff.ms": 500}
-TOPIC_CONFIGS = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.01",
-    "segment.ms": "1500",
-    "segment.jitter.ms": "0",
-    "file.delete.delay.ms": "1000",
-}
-"""Compaction has something to do every other second."""
-
-
 class KeyedProducer:
     """One record after the other, each until it is there."""
 
@@ -253,27 +272,6 @@ class KeyedProducer:
             if fetched.next_offset == offset:
                 return records
             offset = fetched.next_offset
-
-
-OTHER_TOPICS = ("u", "v")
-"""Those that come and go."""
-STEPS_MAX = 6
-ACTIONS_MAX = 16
-TIMEOUTS_MS = (1_000, 5_000)
-IN_FLIGHT_MAX = 5
-"""``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
-_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
-_LINKS = (FaultKind.ONE_WAY, FaultKind.FLAPPING_LINK, FaultKind.SLOW_LINK)
-_OF_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART)
-_ALONE = (*_POWER, *_OF_ALL, FaultKind.BIT_ROT)
-"""Nothing else happens meanwhile."""
-_DISKS = (FaultKind.READ_ERROR, FaultKind.WRITE_ERROR, FaultKind.DISK_FULL)
-
-_RIGHTS = (
-    ActionKind.GRANT, ActionKind.REVOKE, ActionKind.SET_CREDENTIAL, ActionKind.REMOVE_CREDENTIAL,
-)  # fmt: skip
 
 
 def draw_swarm(seed: int, rng: random.Random) -> Plan:
