@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from minikafka.cli.console.access import access, no_access
-from minikafka.cli.console.cluster import cluster
-from minikafka.cli.console.events import events, purgatory
+from minikafka.cli.console.cluster import KEEP_S, ClusterView, Connection, cluster
 from minikafka.cli.console.exchange import (
     Query,
     Refusal,
@@ -26,11 +25,9 @@ from minikafka.cli.console.exchange import (
 )
 from minikafka.cli.console.groups import GroupsView
 from minikafka.cli.console.messages import MessagesView
-from minikafka.cli.console.reassignments import ReassignmentsView
 from minikafka.cli.console.registry import Registry
-from minikafka.cli.console.snapshot import KEEP_S, ClusterView, Connection
-from minikafka.cli.console.topics import TopicsView, topic
-from minikafka.cli.console.why import WhyView
+from minikafka.cli.console.topics import ReassignmentsView, TopicsView, topic
+from minikafka.cli.console.why import WhyView, events, purgatory
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import is_loopback

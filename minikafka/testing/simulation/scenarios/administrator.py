@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError
@@ -29,10 +29,6 @@ from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
 from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.scenarios.plan import Action, ActionKind, Plan
 from minikafka.types import ElectionType, ReplicaAssignment
-
-if TYPE_CHECKING:
-    from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
-
 
 CLEANUP_POLICIES = ("compact", "compact,delete", "delete")
 """With a retention that keeps everything: under ``delete`` nothing is compacted, and nothing is deleted."""

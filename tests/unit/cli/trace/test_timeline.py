@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minikafka.cli.trace.timeline import Answer, Event, describe, document, timelines
+from minikafka.cli.trace.command import Answer, Event, describe, document, timelines
 
 MS = 1_000_000
 
