@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli.bench import command as bench
+from minikafka.cli import bench
 from minikafka.errors import ConfigError
 from minikafka.loadgen import runner
 from minikafka.loadgen.comparison import SUITES, Comparison, Contestant, Turn, alternate
