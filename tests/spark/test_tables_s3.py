@@ -16,7 +16,7 @@ from minikafka.cli.main import main
 from minikafka.errors import MinikafkaError
 from minikafka.spark.load.tables import find_table
 from minikafka.spark.runtime import s3
-from minikafka.spark.runtime.delta import delta_errors
+from minikafka.spark.runtime.hadoop import delta_errors
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import location
 from minikafka.spark.tables import job

@@ -79,7 +79,7 @@ from minikafka.spark.compact.plan import (
     open_producers,
     producers_by_segment,
 )
-from minikafka.spark.runtime.attempts import remove_attempts
+from minikafka.spark.runtime.job import remove_attempts
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.log_files import PartitionLog, find_logs
 from minikafka.spark.source.storage import LocalStorage, location

@@ -25,9 +25,14 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from minikafka.spark.runtime.delta import delta_errors
-from minikafka.spark.runtime.iceberg import iceberg_errors, open_catalog
-from minikafka.spark.runtime.s3 import delta_options, iceberg_properties, open_uri
+from minikafka.spark.runtime.hadoop import (
+    delta_errors,
+    delta_options,
+    iceberg_errors,
+    iceberg_properties,
+    open_catalog,
+    open_uri,
+)
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import Location, UnusableLocation, location
 

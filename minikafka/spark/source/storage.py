@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from minikafka.errors import MinikafkaError
-from minikafka.spark.runtime.s3 import open_uri
+from minikafka.spark.runtime.hadoop import open_uri
 from minikafka.types import Buffer
 
 _URI = re.compile(

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
-from minikafka.spark.runtime.delta import delta_errors
-from minikafka.spark.runtime.s3 import delta_options, endpoint
+from minikafka.spark.runtime.hadoop import delta_errors, delta_options, endpoint
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.columns import as_arrow, as_spark
 from minikafka.spark.tables.files import Store, WrittenFile

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from minikafka.spark.runtime.iceberg import (
+from minikafka.spark.runtime.hadoop import (
     catalog_uri,
     check_catalog_file,
     iceberg_errors,
