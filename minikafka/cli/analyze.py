@@ -272,7 +272,7 @@ def _is_uri(path: str) -> bool:
 
 def _open_stores(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Those of outputs that are URIs, also before the work. Raises JobError: one cannot be written."""
-    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.runtime.stores import HadoopFiles
     from minikafka.spark.source.storage import location
 
     for option in ("output", "parquet", "html", "json"):
@@ -313,7 +313,7 @@ def _write(spark: SparkSession, analysis: Analysis, arguments: argparse.Namespac
 
 def _write_text(spark: SparkSession, path: str, text: str) -> None:
     """Raises CommandError, JobError."""
-    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.runtime.stores import HadoopFiles
     from minikafka.spark.source.storage import location
 
     if _is_uri(path):
@@ -325,7 +325,7 @@ def _write_text(spark: SparkSession, path: str, text: str) -> None:
 def _upload_tables(spark: SparkSession, path: str, analysis: Analysis) -> None:
     """Raises JobError."""
     from minikafka.spark.analyze.report import parquet_files
-    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.runtime.stores import HadoopFiles
     from minikafka.spark.source.storage import location
 
     files = HadoopFiles(location(path).text, spark)

@@ -22,7 +22,7 @@ from minikafka.server.runtime.process import keep_freed_memory
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.simulation import PORT, Simulation
-from minikafka.testing.stories.cluster import PARTITION, TOPIC, Cluster
+from minikafka.testing.stories import PARTITION, TOPIC, Cluster
 from minikafka.types import TopicPartition
 
 SEED = 7

@@ -19,7 +19,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.testing.simulation.client import PASSING, RETRY_PAUSE_MS, SimulatedClient, make_batch
 from minikafka.testing.simulation.disk import Survival
 from minikafka.testing.simulation.scenarios.transactions import TransactionalProducer
-from minikafka.testing.stories.cluster import PARTITION, TOPIC
+from minikafka.testing.stories import PARTITION, TOPIC
 from minikafka.types import ElectionType
 from minikafka.units import format_bytes, format_duration, format_rate
 

@@ -46,9 +46,9 @@ from pyspark.sql import functions as F
 
 from minikafka.errors import UNDECODABLE
 from minikafka.files import OsFiles, make_private_directory
-from minikafka.spark.runtime.hadoop import HadoopFiles
 from minikafka.spark.runtime.job import remove_attempts
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import HadoopFiles
 from minikafka.spark.source.storage import Location, location
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from minikafka.spark.runtime.hadoop import (
+from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import (
     delta_errors,
     delta_options,
     iceberg_errors,
@@ -33,7 +34,6 @@ from minikafka.spark.runtime.hadoop import (
     open_catalog,
     open_uri,
 )
-from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.storage import Location, UnusableLocation, location
 
 READ_BYTES: Final = 32 * 1024 * 1024

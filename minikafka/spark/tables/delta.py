@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
-from minikafka.spark.runtime.hadoop import delta_errors, delta_options, endpoint
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import delta_errors, delta_options, endpoint
 from minikafka.spark.tables.columns import as_arrow, as_spark
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.partitioning import (

@@ -27,7 +27,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from minikafka.files import OsFiles
-from minikafka.spark.runtime.hadoop import Endpoint, open_uri
+from minikafka.spark.runtime.stores import Endpoint, open_uri
 from minikafka.spark.tables.columns import projected_batch
 
 DATA = "data"

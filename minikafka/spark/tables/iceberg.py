@@ -19,14 +19,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from minikafka.spark.runtime.hadoop import (
+from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import (
     catalog_uri,
     check_catalog_file,
     iceberg_errors,
     open_catalog,
     without_password,
 )
-from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.columns import as_arrow, as_spark, small_field
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.partitioning import PartitionField, from_iceberg
