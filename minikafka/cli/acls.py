@@ -1,12 +1,11 @@
 """``minikafka acls``: list, add and remove access control lists, on any Kafka broker.
 
-Kafka: ``kafka-acls.sh`` (``AclCommand``), whose options and texts are the same here: ``minikafka acls --add
---allow-principal User:alice --operation Read --topic orders`` is ``minikafka acls add --allow-principal …``.
-Different from Kafka: resources and ACLs are printed in their order, and ``--json`` prints what programs read.
+Kafka: ``kafka-acls.sh`` (``AclCommand``), whose options and texts are the same here, and the part of
+``KafkaAdminClient`` that is about ACLs: ``minikafka acls --add --allow-principal User:alice --operation Read
+--topic orders`` is ``minikafka acls add --allow-principal …``. Different from Kafka: resources and ACLs are
+printed in their order, and ``--json`` prints what programs read.
 
 Exit status: 0 when all went well, 1 when the broker refused something or cannot be reached, 2 for bad usage.
-
-What the commands about ACLs ask a cluster. Kafka: the part of ``KafkaAdminClient`` that is about ACLs.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
 Reads Kafka's files straight from storage, ours or Apache Kafka's; a broker may be running on them. Nothing
 is changed in them, and nothing is written but what ``--output``, ``--html``, ``--json`` and ``--parquet``
-name. ``minikafka.spark.analyze.analysis`` says what the figures are.
+name; the terminal is told at the end what was found, with a table of topics.
+``minikafka.spark.analyze.analysis`` says what the figures are.
 
 Exit status: 0 done; 1 it cannot be done, in one line; 2 bad usage.
-
-What ``minikafka analyze`` says on the terminal at the end: what was found, and a table of topics.
 """
 
 from __future__ import annotations

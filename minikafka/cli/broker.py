@@ -1,20 +1,16 @@
 """``minikafka-broker``: reads the configuration, runs one broker, and stops it cleanly on SIGTERM or SIGINT.
 
 Exit status: 0 after a clean stop, 1 when the broker cannot start or fails, 2 for bad usage. What an operator
-did wrong is one line, never a traceback. A second signal ends the process at once, as a crash would.
+did wrong is one line, never a traceback.
 
-Runs a broker on an event loop until a signal, or a failure inside, ends it.
+The first signal stops the broker cleanly, also in the middle of its start. The second ends the process at
+once; the data is then as after a crash. uvloop is used where it is installed. A broker that is ready says
+where it listens, where its data is, and how to try it.
 
-The first SIGTERM or SIGINT stops the broker cleanly, also in the middle of its start. The second ends the
-process at once; the data is then as after a crash. uvloop is used where it is installed.
-
-The directory behind ``--in-memory``: it goes with the process.
-
-It lies in ``/dev/shm``, which is memory, where there is one with room to spare (containers often have 64
-MiB of it, which a broker fills in a second), and in the usual place for temporary files otherwise. A process
-that is killed with SIGKILL cannot remove it; the next broker does, because the lock is no longer held.
-
-What a broker says when it is ready: where it listens, where its data is, how to try it.
+The directory behind ``--in-memory`` goes with the process. It lies in ``/dev/shm``, which is memory, where
+there is one with room to spare (containers often have 64 MiB of it, which a broker fills in a second), and in
+the usual place for temporary files otherwise. A process that is killed with SIGKILL cannot remove it; the
+next broker does, because the lock is no longer held.
 """
 
 from __future__ import annotations

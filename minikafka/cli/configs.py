@@ -1,17 +1,12 @@
 """``minikafka configs``: show and change what can be configured while a cluster runs.
 
-Kafka: ``kafka-configs.sh`` (``ConfigCommand``), its options and its output. Where it differs: a SCRAM
-password may come from ``--password-file``, the environment or a prompt, and is in no message; bad usage ends
-with the status 2.
+Kafka: ``kafka-configs.sh`` (``ConfigCommand``, ``ConfigCommandOptions``), its options with their order and
+words, and its output. Where it differs: a SCRAM password may come from ``--password-file``, the environment
+or a prompt, and is in no message, as no value is that may be a secret; bad usage ends with the status 2.
 
 Requests go where Kafka's own client sends them: those about a broker or its loggers to that broker.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
-
-What ``minikafka configs`` is asked: the options of ``kafka-configs.sh``, and what they come to.
-
-Kafka: ``ConfigCommand.ConfigCommandOptions``, its order and its words. A value may be a secret, so no error
-has one.
 """
 
 from __future__ import annotations

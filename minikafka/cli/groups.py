@@ -1,30 +1,19 @@
 """``minikafka groups``: list and describe consumer groups, reset their offsets, delete them.
 
-Kafka: ``kafka-consumer-groups.sh`` (``ConsumerGroupCommand``), whose options work here. Different: the
-actions are words (``--list`` and its like work too), states and types are always shown, and a reset shows
-where offsets are now.
+Kafka: ``kafka-consumer-groups.sh`` (``ConsumerGroupCommand``), whose options work here, and the part of
+``KafkaAdminClient`` about consumer groups (``CoordinatorStrategy``, ``DescribeConsumerGroupsHandler``,
+``ListConsumerGroupOffsetsHandler``). It works with any broker. Different: the actions are words (``--list``
+and its like work too), states and types are always shown, and a reset shows where offsets are now. Tables
+have a group or partition a line, so that other tools can cut them.
+
+What ``reset-offsets`` is going to do is a plan, shown before anything is done (Kafka:
+``prepareOffsetsToReset``). A new offset always lies within the log: what would lie outside is moved to its
+nearer end, and the plan says so.
+
+The coordinator does not look into what a member of a classic group was assigned
+(``ConsumerProtocol.deserializeAssignment``), so it may be anything; what is no assignment counts as none.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
-
-Where a group's offsets are to go: what ``minikafka groups reset-offsets`` shows before it does anything.
-
-Kafka: ``ConsumerGroupCommand.prepareOffsetsToReset``. A new offset always lies within the log: what would lie
-outside is moved to its nearer end, and the plan says so.
-
-Groups for people: tables in plain text, a group or partition a line, so that other tools can cut them.
-
-How far a group has come: its committed offsets beside the ends of the logs, and their members.
-
-Kafka: ``ConsumerGroupCommand.collectGroupOffsets``.
-
-What ``minikafka groups`` asks a cluster: one method per question, answers as plain values.
-
-Kafka: the part of ``KafkaAdminClient`` about consumer groups (``CoordinatorStrategy``,
-``DescribeConsumerGroupsHandler``, ``ListConsumerGroupOffsetsHandler``). Works with any broker.
-
-What a member of a classic consumer group was assigned. Kafka: ``ConsumerProtocol.deserializeAssignment``.
-
-The coordinator does not look into it, so it may be anything; what is no assignment counts as none.
 """
 
 from __future__ import annotations

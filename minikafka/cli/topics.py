@@ -1,15 +1,12 @@
 """``minikafka topics``: create, list, describe, alter and delete topics, on any Kafka broker.
 
-Kafka: ``kafka-topics.sh`` (``TopicCommand``), whose options work here too: ``minikafka topics --create
---topic orders --partitions 3`` is ``minikafka topics create orders --partitions 3``. Different from Kafka:
-``alter`` also sets and removes configurations, and ``--json`` prints what programs can read.
+Kafka: ``kafka-topics.sh`` (``TopicCommand``), whose options work here too, and the part of
+``KafkaAdminClient`` that is about topics: ``minikafka topics --create --topic orders --partitions 3`` is
+``minikafka topics create orders --partitions 3``. Different from Kafka: ``alter`` also sets and removes
+configurations, and ``--json`` prints what programs can read. Requests have the versions that both sides
+speak.
 
 Exit status: 0 when all went well, 1 when the broker refused something or cannot be reached, 2 for bad usage.
-
-What ``minikafka topics`` asks a broker: one method per request, errors as exceptions.
-
-Kafka: the part of ``KafkaAdminClient`` that is about topics. Works with any broker, for the versions that
-both sides speak.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
 """``minikafka cluster describe``: brokers, controller, unhealthy partitions and why.
 
-Works with any broker; one that is not minikafka does not say why a replica is out of the ISR.
-
-Exit status: 0 when the cluster answers (whatever its state), 1 when it does not, 2 for bad usage.
-
-The state of a cluster as values: what is well, what is not, and why. Pure, apart from ``describe``.
-
 Kafka has this in several places: ``kafka-metadata-quorum``, ``kafka-topics --under-replicated-partitions``
 (and ``--unavailable-partitions``, ``--under-min-isr-partitions``), ``kafka-reassign-partitions --list``,
-``kafka-log-dirs``. *Why* a replica is out of the ISR Kafka does not say; here the leader says it
-(DescribeQuorum of an ordinary partition).
+``kafka-log-dirs``. It works with any broker. *Why* a replica is out of the ISR only the leader says, in
+answer to DescribeQuorum of an ordinary partition, if it is minikafka; Kafka's does not.
 
-Times of a replica are taken by its leader's clock and compared with the leader's own "now" in the same
-answer, so clocks of different machines do not matter.
+The state of a cluster are values, and what makes them is pure, apart from ``describe``. Times of a replica
+are taken by its leader's clock and compared with the leader's own "now" in the same answer, so clocks of
+different machines do not matter.
+
+Exit status: 0 when the cluster answers (whatever its state), 1 when it does not, 2 for bad usage.
 """
 
 from __future__ import annotations

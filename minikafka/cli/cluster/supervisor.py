@@ -1,4 +1,5 @@
-"""The brokers of a running ``minikafka cluster``: in what state each is; starts, stops and kills single ones.
+"""The brokers of a running ``minikafka cluster``, as child processes or on the event loop of this one: in
+what state each is; starts, stops and kills single ones.
 
 Invariants:
 - What is done to one broker is done one thing after the other; different brokers do not wait for each other.
@@ -6,16 +7,11 @@ Invariants:
 - ``ended`` resolves when the last broker has ended by itself. While one was taken down on request the cluster
   is kept, because its broker may be wanted again.
 
-The brokers of ``minikafka cluster``: as child processes, or on the event loop of this one.
-
-``minikafka cluster start|stop|kill ID``: asks a running ``minikafka cluster`` about one of its brokers.
-
-The two talk over a Unix socket in the cluster's data directory, ``control.sock``, which only its owner may
-use. A request is a line of JSON, ``{"action": "start", "broker": 2}``, and so is its answer,
-``{"said": ..., "failed": false}``. A socket that a killed cluster has left behind gives no answer; the next
-cluster on that directory takes its place.
-
-Exit status: 0 when it is done, 1 when it cannot be done or no cluster runs there, 2 for bad usage.
+``minikafka cluster start|stop|kill ID`` asks a running cluster about one of its brokers. The two talk over a
+Unix socket in the cluster's data directory, ``control.sock``, which only its owner may use. A request is a
+line of JSON, ``{"action": "start", "broker": 2}``, and so is its answer, ``{"said": ..., "failed": false}``.
+A socket that a killed cluster has left behind gives no answer; the next cluster on that directory takes its
+place. Exit status: 0 when it is done, 1 when it cannot be done or no cluster runs there, 2 for bad usage.
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
 """``minikafka dump-log``: shows what is in a log's files and finds damage. Kafka: ``kafka-dump-log``
-(``DumpLogSegments``), whose lines its text resembles.
+(``DumpLogSegments``), whose lines its text resembles; it is coloured on a terminal.
 
 Takes segments, indexes, producer snapshots, checkpoints, ``partition.metadata`` and ``meta.properties``, a
 partition's directory or a whole log directory. Files are only read, in bounded memory.
+
+``--offsets-decoder``, ``--transaction-log-decoder`` and ``--share-group-state-decoder`` show the records of
+``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state`` in words. Kafka:
+``OffsetsMessageParser``, ``TransactionLogMessageParser``, ``ShareGroupStateMessageParser``. Keys and values
+have its JSON: types and versions are strings, fields have the names of Kafka's schemas, bytes are base64, a
+tagged field that has its default is left out. Of a group of consumers, subscriptions and assignments are
+decoded too, where they can be.
 
 Exit status: 0 nothing is wrong; 1 damage was found; 2 the arguments cannot be used or a file cannot be read.
 
@@ -13,8 +20,8 @@ With ``--json`` every line is an object. ``type`` says what it is:
                           producer_epoch, partition_leader_epoch, is_transactional, is_control,
                           delete_horizon_ms, position, timestamp_type, max_timestamp, size, magic,
                           compression, crc, is_valid
-    record                offset, timestamp, key_size, value_size (-1: null), sequence, headers [{key,
-    value}],
+    record                offset, timestamp, key_size, value_size (-1: null), sequence,
+                          headers [{key, value}],
                           key, value; bytes that are no UTF-8 are in key_base64, value_base64 instead;
                           or, of a control record, end_txn_marker and coordinator_epoch;
                           with a decoder (--offsets-decoder and others) key and value are
@@ -32,17 +39,6 @@ With ``--json`` every line is an object. ``type`` says what it is:
     clean_shutdown_marker content
     finding               file, position (null: of the file as a whole), what, advice
     summary               findings; with --verify also files, batches, records
-
-How ``dump-log`` shows things: text like Kafka's tool, coloured on a terminal, or JSON lines.
-
-``dump-log --offsets-decoder``, ``--transaction-log-decoder`` and ``--share-group-state-decoder``: the records
-of ``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state`` in words.
-
-Kafka: ``DumpLogSegments.OffsetsMessageParser``, ``TransactionLogMessageParser``,
-``ShareGroupStateMessageParser``. Keys and values have its
-JSON: types and versions are strings, fields have the names of Kafka's schemas, bytes are base64, a tagged
-field that has its default is left out. Of a group of consumers, subscriptions and assignments are decoded
-too, where they can be.
 """
 
 from __future__ import annotations

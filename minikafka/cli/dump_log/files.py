@@ -1,12 +1,10 @@
-"""What a file is by its name, and what is in it: one item for each thing, one finding for each damage.
+"""What a path is, and what is in a file: one item for each thing, one finding for each damage.
 
-An item is a flat dict with a ``type``; ``dump_log`` documents them. Segments and indexes are streamed, the
+What a file is says its name. What kind of directory a path is a name alone does not tell: the data directory
+``broker-1`` of a cluster is named as partition 1 of a topic ``broker`` would be. What is in it decides.
+
+An item is a flat dict with a ``type``; ``command`` documents them. Segments and indexes are streamed, the
 other files are small.
-
-What kind of directory a path is, and what a log directory's own files say of its partitions.
-
-A name alone does not tell: the data directory ``broker-1`` of a cluster is named as partition 1 of a topic
-``broker`` would be. What is in it decides.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""A segment file read batch by batch, with everything that is wrong with it. Kafka: ``DumpLogSegments``.
+"""A segment file read batch by batch, and its index files entry by entry, with everything that is wrong with
+them. Kafka: ``DumpLogSegments``.
 
 Nothing is trusted: lengths are checked before they are followed, and the scan ends where the next batch can
 no longer be found. Memory is bounded by one batch; one too large for that has its CRC computed piece by piece
 and its records left alone.
-
-Index files read entry by entry, and compared with their segment while that is read. Kafka:
-``DumpLogSegments``.
 
 A check takes the entries of one index in step with the batches of the segment, so that neither is ever held
 whole. Both must ascend for that: an entry that does not is a finding and is left out of the comparison.

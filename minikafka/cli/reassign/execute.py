@@ -5,10 +5,9 @@ can be wrong is looked for before anything is changed; the command runs until th
 are to be (``--no-wait``: it does not), and then removes the throttle itself, where Kafka's needs a later
 ``--verify``.
 
-What a reassignment has to copy, and how long that takes under a throttle: said before it begins.
-
-Kafka: nothing; its operators reckon by hand. The throttle (KIP-73) limits what each broker sends and what
-each broker receives, so the side with fewer brokers is the narrow one::
+What has to be copied, and how long that takes under a throttle, is said before it begins; Kafka's operators
+reckon by hand. The throttle (KIP-73) limits what each broker sends and what each broker receives, so the side
+with fewer brokers is the narrow one::
 
     duration = bytes / (min(number of leaders, number of followers) * rate)
 

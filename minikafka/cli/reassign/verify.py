@@ -1,23 +1,16 @@
-"""``minikafka reassign verify``, ``cancel``, ``list`` and ``remove-throttles``: what became of plans.
+"""``minikafka reassign verify``, ``cancel``, ``list`` and ``remove-throttles``: what became of plans, how far
+they are, and their throttles.
 
-Kafka: ``ReassignPartitionsCommand.verifyAssignment``, ``cancelAssignment``, ``clearAllThrottles``. As
-there, a throttle is removed only when nothing moves in the whole cluster, and then from all brokers,
-because it is not known which were involved; and from the topics of the plan. What else is set is stale: it is
-named and left, because it may be wanted.
+Kafka: ``ReassignPartitionsCommand.verifyAssignment``, ``cancelAssignment``, ``clearAllThrottles``,
+``calculateProposedMoveMap``, ``modifyReassignmentThrottle`` (KIP-73, KIP-113).
 
-Throttles of reassignments: worked out, set, found and removed.
-
-Kafka: ``ReassignPartitionsCommand.calculateProposedMoveMap``, ``modifyReassignmentThrottle``,
-``clearAllThrottles`` (KIP-73, KIP-113). A throttle is a rate on brokers plus a list of replicas on topics: on
-the leaders' side every replica that a partition has now (any of them may lead), on the followers' side those
-that it gets.
-
-A rate that is left on a broker when nothing moves any more is a trap: it does nothing until a replica falls
-behind that is still in a list. So a throttle without a reassignment is called stale, and named.
-
-A broker's own configurations are changed by asking that broker. One that is down keeps what it has.
-
-How far reassignments are: bytes left, rate, time left; and how that is shown while one waits.
+A throttle is a rate on brokers plus a list of replicas on topics: on the leaders' side every replica that a
+partition has now (any of them may lead), on the followers' side those that it gets. As in Kafka, it is
+removed only when nothing moves in the whole cluster, and then from all brokers, because it is not known which
+were involved; and from the topics of the plan. A rate that is left on a broker when nothing moves any more is
+a trap: it does nothing until a replica falls behind that is still in a list. So a throttle without a
+reassignment is called stale, and named; it is left, because it may be wanted. A broker's own configurations
+are changed by asking that broker. One that is down keeps what it has.
 
 What is left of a partition is the size of its leader's log less the size of each log that is being filled
 (DescribeLogDirs). Both grow while producers write, so a partition may be done with a few bytes left, and

@@ -1,13 +1,11 @@
 """What the subcommands that talk to a cluster have in common: addresses, how the brokers are reached there,
-actions, errors, exit status.
+profiles, quantities, actions, errors, exit status.
 
 Exit status: 0 when all went well, 1 when a broker refused something or cannot be reached, 2 for bad usage.
 
-Bytes, rates and durations as people write and read them.
-
-Named addresses and settings that commands use when they are not given: ``profiles.toml`` of the user.
-
-The file is in ``$XDG_CONFIG_HOME/minikafka`` (``~/.config/minikafka``) and only its owner may read it::
+Named addresses and settings that commands use when they are not given are profiles, in ``profiles.toml`` of
+the user. The file is in ``$XDG_CONFIG_HOME/minikafka`` (``~/.config/minikafka``) and only its owner may read
+it::
 
     current = "local"
 

@@ -1,14 +1,10 @@
-"""Credentials on the command line: passwords, and SCRAM users.
+"""Credentials on the command line: where a password comes from, and SCRAM credentials as a client sets and
+sees them (KIP-554).
 
-Where a command takes a password from, so that none must be on a command line, which every process sees.
-
-A file that only its owner may read (``--password-file``), the variable ``MINIKAFKA_PASSWORD``, or a prompt on
-a terminal, in this order. No message has a part of it.
-
-SCRAM credentials as a client sets and sees them (KIP-554).
-
-Kafka: ``UserScramCredentialUpsertion``, ``KafkaAdminClient.alterUserScramCredentials``. The password stays
-here: what is sent is salt and salted password.
+No password must be on a command line, which every process sees. It is taken from a file that only its owner
+may read (``--password-file``), the variable ``MINIKAFKA_PASSWORD``, or a prompt on a terminal, in this order.
+No message has a part of it, and it stays here: what is sent is salt and salted password. Kafka:
+``UserScramCredentialUpsertion``, ``KafkaAdminClient.alterUserScramCredentials``.
 """
 
 from __future__ import annotations
