@@ -1,17 +1,13 @@
-"""Two targets that took turns: ratios of neighbouring turns, and how far they spread.
+"""Two targets, run by run in turns: A B A B …, so that a machine that slows down slows both; and how their
+turns compare.
 
 A ratio is of two turns next to each other, so that it holds while the machine's speed drifts; what is said of
-many is their median, the least and the greatest, and a bootstrap interval of the median.
+many is their median, the least and the greatest, and a bootstrap interval of the median. A target that fails
+in a turn loses that turn: it has no value there, and the problem is told.
 
-Two targets, run by run in turns: A B A B …, so that a machine that slows down slows both.
-
-A target that fails in a turn loses that turn: it has no value there, and the problem is told.
-
-The workloads that ``minikafka bench compare`` knows by name, and what is compared of each.
-
-``SUITES`` is the list of the table in ``docs/how-to/load.md``. Each turn gets fresh topics; a target lives
-for all rounds of a workload, and its first turn does not count (a JVM compiles in it), but where ``is_fresh``
-says otherwise.
+``SUITES`` are the workloads that ``minikafka bench compare`` knows by name, and what is compared of each: the
+list of the table in ``docs/how-to/load.md``. Each turn gets fresh topics; a target lives for all rounds of a
+workload, and its first turn does not count (a JVM compiles in it), but where ``is_fresh`` says otherwise.
 """
 
 from __future__ import annotations

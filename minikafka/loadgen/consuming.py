@@ -1,15 +1,14 @@
 """Consumers of one worker process, each on a thread, because librdkafka's waiting is per consumer.
 
-Records with a stamp are timed one by one, and each must lie behind those before it of its partition: those
-that do not are counted as out of order. Records without are only counted, in big batches. The last offsets of
-a partition may hold none (compaction, transaction markers): there its end is where librdkafka says it is.
+Those that are assigned partitions read to an end. Records with a stamp are timed one by one, and each must
+lie behind those before it of its partition: those that do not are counted as out of order. Records without
+are only counted, in big batches. The last offsets of a partition may hold none (compaction, transaction
+markers): there its end is where librdkafka says it is.
 
-Members of consumer groups in one worker process: they join, hold their partitions, and commit.
-
-Each member is a consumer on a thread. Joining is timed from subscribing to the first assignment; then it
-commits about once a second, or as often as ``rate`` says for all members together, and each commit is timed
-from when it was due until it is answered. ``group.protocol=consumer`` among the consumer's properties makes
-them KIP-848 members.
+Members of groups join, hold their partitions, and commit. Joining is timed from subscribing to the first
+assignment; then a member commits about once a second, or as often as ``rate`` says for all members together,
+and each commit is timed from when it was due until it is answered. ``group.protocol=consumer`` among the
+consumer's properties makes them KIP-848 members.
 """
 
 from __future__ import annotations

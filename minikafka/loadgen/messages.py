@@ -3,16 +3,14 @@
 A worker reads its job, prepares, answers ``Ready``, reads ``Go``, and sends ``Interval`` for each of its
 flows about twice a second until ``Done``. The end of its input means that the parent is gone: it ends too.
 What a worker has reported counts if it is killed, so that the counts of a failed run are those up to then.
+A ``Recorder`` counts one flow of records or requests, and hands it on as intervals.
 
-Latencies, counted where they arise and merged over processes: HDR histograms of three digits.
-
+Latencies are counted where they arise and merged over processes: HDR histograms of three digits.
 ``Latencies`` is what a worker fills: a dict from latency to count, which costs a fraction of a recording into
 the histogram; latencies that the histogram would not tell apart are counted as one already here. ``encoded``
 is how it travels, ``merged`` what becomes of many.
 
 Invariant: ``merged`` of any split of the latencies has the percentiles of all of them together.
-
-What a worker counts of one flow of records or requests, and hands on as intervals.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 A record that is to be timed begins with a stamp: the moment at which it was due. ``UNTIMED`` is the stamp of
 records that are only counted (a backlog).
 
-Distributions of sizes, keys and compressibility, as people write them.
-
-Numbers: ``1024`` or ``fixed:1024``, ``uniform:LOW-HIGH``, ``normal:MEAN,DEVIATION``,
-``lognormal:MEDIAN,SIGMA``. Keys: ``none``, ``sequential:COUNT`` (one after the other), ``uniform:COUNT``,
-``zipf:COUNT,EXPONENT``. Dice are an argument, so that a seed gives the same records again.
+Sizes, keys and compressibility are distributions, as people write them. Numbers: ``1024`` or ``fixed:1024``,
+``uniform:LOW-HIGH``, ``normal:MEAN,DEVIATION``, ``lognormal:MEDIAN,SIGMA``. Keys: ``none``,
+``sequential:COUNT`` (one after the other), ``uniform:COUNT``, ``zipf:COUNT,EXPONENT``. Dice are an argument,
+so that a seed gives the same records again.
 """
 
 from __future__ import annotations

@@ -10,11 +10,10 @@
 
 Every recipe keeps its data in a temporary directory that goes with it, and listens on free local ports.
 
-Apache Kafka as a target: KRaft, combined controller and broker, default heap and settings of a release.
-
-From a directory it is the release's own ``libs``; by Maven coordinates the jars are resolved by ``mvn`` and
-lie in its repository. The JVM's options are those of ``kafka-server-start.sh`` and ``kafka-run-class.sh``: a
-heap of 1 GB, G1 with its pause goal. Logging goes to standard output, through whatever binding is there.
+Apache Kafka is KRaft, combined controller and broker, with the default heap and settings of a release. From a
+directory it is the release's own ``libs``; by Maven coordinates the jars are resolved by ``mvn`` and lie in
+its repository. The JVM's options are those of ``kafka-server-start.sh`` and ``kafka-run-class.sh``: a heap of
+1 GB, G1 with its pause goal. Logging goes to standard output, through whatever binding is there.
 """
 
 from __future__ import annotations

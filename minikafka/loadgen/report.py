@@ -1,14 +1,11 @@
-"""The report of a run as data: what JSON, text and plot are made of.
+"""The report of a run: as data, of which JSON, text and plot are made, and as one HTML file (``page``), which
+needs nothing else, because plotly's script is inside. CPU and memory of the target's processes are from
+``/proc`` (Linux).
 
-CPU and memory of the target's processes, from ``/proc`` (Linux).
-
-Do generator and target agree? Every run ends with these checks; one that fails makes the run fail.
-
-The target's side is what ListOffsets says before and after, so records that another client wrote to the same
-topic show as a difference too. In a compacted topic offsets are no count of records, and no request asks for
-one: there it can only be said that the consumers have come to the end and read no more records than offsets.
-
-As one HTML file: ``page``, which needs nothing else, plotly's script is inside.
+Every run ends with checks whether generator and target agree; one that fails makes the run fail. The target's
+side is what ListOffsets says before and after, so records that another client wrote to the same topic show as
+a difference too. In a compacted topic offsets are no count of records, and no request asks for one: there it
+can only be said that the consumers have come to the end and read no more records than offsets.
 """
 
 from __future__ import annotations

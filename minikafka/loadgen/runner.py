@@ -7,12 +7,9 @@ The course of a run: topics → records that must be there before (a backlog, wh
 one record for each partition, so that its consumers are known to read before the clock starts) → go → the
 producers' end → offsets of the target → the consumers' end → checks.
 
-How a workload is cut into the jobs of its worker processes.
-
-The worker processes, seen from their parent: started, told what to do, listened to, ended.
-
-Each has a thread here that reads what it says into one queue. A worker that ends without ``Done`` counts with
-what it said before; the last line of its standard error says why.
+A workload is cut into the jobs of its worker processes. Each worker has a thread here that reads what it says
+into one queue. One that ends without ``Done`` counts with what it said before; the last line of its standard
+error says why.
 """
 
 from __future__ import annotations

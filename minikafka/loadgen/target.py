@@ -1,13 +1,11 @@
-"""The target of a run: its brokers' processes, and how an administrator sees it.
-
-The target as an administrator sees it: is it there, its topics, its offsets.
+"""The target of a run: its brokers' processes, and how an administrator sees it: is it there, its topics, its
+offsets.
 
 librdkafka's mock cluster has no controller, so its topics come into being when a producer asks for them, with
 as many partitions as the mock gives them.
 
-Processes of a recipe's brokers: free ports, the first answer, the end.
-
-Our own modules as processes: the same interpreter, and the same package wherever it was imported from.
+Processes of a recipe's brokers get free ports, are there with their first answer, and are ended. Our own
+modules are processes of the same interpreter, and the same package wherever it was imported from.
 """
 
 from __future__ import annotations

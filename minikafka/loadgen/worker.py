@@ -2,10 +2,10 @@
 
 ``python -m minikafka.loadgen.worker``; the parent is ``runner.Fleet``.
 
-Connections of one worker process: opened one after the other, then asked for metadata by a schedule.
-
-A connection is a librdkafka client; opening it is timed until its first answer. The requests are an open loop
-on the connections in turn: one that is answered late makes the next ones late, and their latency says so.
+Producers and consumers are in ``producing`` and ``consuming``. Connections are here: they are opened one
+after the other, then asked for metadata by a schedule. A connection is a librdkafka client; opening it is
+timed until its first answer. The requests are an open loop on the connections in turn: one that is answered
+late makes the next ones late, and their latency says so.
 """
 
 from __future__ import annotations

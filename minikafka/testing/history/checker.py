@@ -32,9 +32,10 @@ has seen anything of it: then all of it must be there.
 A group's earlier positions may be old: a coordinator that was deposed and does not know answers with what it
 has. So a history ends with a look at each position.
 
-Time and memory: n log n and n of the records.
+Circles are strongly connected components of the graph of transactions, found as Tarjan does, without
+recursion.
 
-Cycles in a directed graph of transactions: Tarjan's strongly connected components, without recursion.
+Time and memory: n log n and n of the records.
 """
 
 from __future__ import annotations

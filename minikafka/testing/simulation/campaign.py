@@ -1,17 +1,15 @@
-"""Seeds in worker processes, a few ahead at a time, until all are run or the time is over.
+"""Seeds in worker processes, a few ahead at a time, until all are run or the time is over; what came of them,
+and how a plan that fails is made smaller.
 
 The workers are forked from a server that has imported the broker once: a process of its own takes as long to
 import it as ten seeds take.
 
-A plan that fails, with less and less in it, for as long as it fails in the same way.
+The tally has one JSON line for each seed that was run, in ``tally.jsonl`` of a directory. A run that is
+interrupted leaves whole lines, but for the last; it goes on with the seeds that have none.
 
-Greedy, as delta debugging is: large parts first, then single ones, then shorter times. A plan with less in it
-is another run, in which the same dice fall elsewhere, so what is left need not be the smallest there is.
-
-The tally: one JSON line for each seed that was run, in ``tally.jsonl`` of a directory, and what it adds up
-to.
-
-A run that is interrupted leaves whole lines, but for the last; it goes on with the seeds that have none.
+A plan that fails is shrunk: there is less and less in it, for as long as it fails in the same way. Greedy, as
+delta debugging is: large parts first, then single ones, then shorter times. A plan with less in it is another
+run, in which the same dice fall elsewhere, so what is left need not be the smallest there is.
 """
 
 from __future__ import annotations

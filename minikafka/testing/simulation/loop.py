@@ -1,42 +1,32 @@
-"""``VirtualTimeLoop``: an asyncio event loop whose time passes only while there is nothing to do.
+"""``VirtualTimeLoop``: an asyncio event loop whose time passes only while there is nothing to do; and the
+hosts and processes whose callbacks it runs.
 
 Callbacks take no time. When none is ready, the time jumps to the next timer; ten idle minutes cost what
 their timers cost. Nothing here sleeps, starts a thread or opens a socket: names, servers and connections come
-from a ``SimulatedNetwork``, and what is given to an executor runs on the loop, later and in order.
-
-Invariants:
-- Time is whole nanoseconds inside, so that adding delays loses nothing; timers of one moment run in the order
-  in which they were set.
-- Every callback belongs to the process of its context (``process.py``).
-- What is not awaited must not fail: exceptions of callbacks and of tasks that were never awaited collect in
-  ``failures``, and the first ends the run.
-- Neither a world in which nothing can happen any more (``StalledError``) nor one in which time stands still
-  hangs the test.
-
-Of asyncio's private parts it needs only ``BaseEventLoop._run_once``, which is what every loop has.
-
-What tasks wait for, in words: for the errors that say why a run cannot continue.
-
-What the simulated code gives to thread pools: no thread runs it, but its order and its lateness remain.
-
-A call takes effect at one moment and is told at a later one, as with a thread: what the loop does between the
-call and its effect, or between its effect and the news, may be hit by a crash. An executor with one worker
-runs its calls in their order; one with several does not.
-
-Hosts and the processes on them: to whom a callback belongs.
+from a ``SimulatedNetwork``.
 
 A host is a name, an address and a machine that is up or not. What runs on it is a ``Process``, one life from
 start to kill; a restarted broker is a new process on the same host. The process is carried by a context
 variable, which tasks, timers and callbacks inherit, so that unchanged code never has to name its host.
 
+What is given to an executor runs on the loop, later and in order. A call takes effect at one moment and is
+told at a later one, as with a thread: what the loop does between the call and its effect, or between its
+effect and the news, may be hit by a crash. An executor with one worker runs its calls in their order; one
+with several does not.
+
 Invariants:
+- Time is whole nanoseconds inside, so that adding delays loses nothing; timers of one moment run in the order
+  in which they were set.
+- Every callback belongs to the process of its context.
 - A callback of a dead process never runs, and neither do its ``finally`` blocks while the run lasts: all that
   belongs to it is kept (``held``, ``tasks``, ``kept``) until the run is over.
 - A callback of a paused process runs when the process is resumed, in the order in which it became due.
+- What is not awaited must not fail: exceptions of callbacks and of tasks that were never awaited collect in
+  ``failures``, and the first ends the run.
+- Neither a world in which nothing can happen any more (``StalledError``) nor one in which time stands still
+  hangs the test: the errors say what tasks wait for, in words.
 
-What the loop runs: callbacks and tasks, each with the process that it belongs to.
-
-What a simulation raises.
+Of asyncio's private parts it needs only ``BaseEventLoop._run_once``, which is what every loop has.
 """
 
 from __future__ import annotations

@@ -1,23 +1,20 @@
-"""``Simulation``: a world from a seed, and what a scenario does in it.
+"""``Simulation``: a world from a seed, and what a scenario does in it; with ``SimulatedBroker``, a node of
+the cluster: its host, its disk, and the broker process that may run on it.
 
 One seed makes one sequence of delays, losses and choices; the same scenario with the same seed does the same
 thing in each run and on each machine, which ``trace`` shows. Every subsystem has dice of its own, so that one
 more message here does not change what a disk loses there.
 
-``SimulatedBroker``: a node of the cluster: its host, its disk, and the broker process that may run on it.
-
-The process is the unchanged ``minikafka.server.broker.Broker``; only what it takes as arguments is simulated.
-A broker that finds that it cannot continue (``Broker.failure``) is stopped, as ``minikafka-broker`` does.
+The process is the unchanged ``minikafka.server.broker.Broker``; only what it takes as arguments is simulated,
+such as the clock of its host (``HostClock``). A broker that finds that it cannot continue
+(``Broker.failure``) is stopped, as ``minikafka-broker`` does.
 
 While a simulation runs, no code reads a real clock, throws real dice, starts a thread or opens a socket.
-
 minikafka's own code takes all of these as arguments, so when it asks the real world it is a mistake, which is
 raised where it happens (``NondeterminismError``). Other code (aiokafka, logging, uuid) cannot be changed: it
 gets virtual time and seeded dice from the functions that it knows. What took a function out of its module
 before the run (``from time import monotonic``) escapes; of asyncio's that is nothing that matters. What takes
 one out during the run (a module imported then) has the real function again when the run is over.
-
-``HostClock``: ``minikafka.clock.Clock`` of a simulated machine.
 """
 
 from __future__ import annotations

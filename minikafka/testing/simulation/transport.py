@@ -1,10 +1,12 @@
-"""``SimulatedTransport``: one end of a connection in memory, with what of TCP and of asyncio can be noticed.
+"""``SimulatedTransport``: one end of a connection in memory, with what of TCP and of asyncio can be noticed;
+and the links below it.
 
     application | asyncio's buffer  → kernel's window →  link  → receive buffer | application
                   (pause_writing)     (WINDOW_BYTES)     (FIFO)   (pause_reading)
 
 Invariants:
-- Bytes arrive in order and once, cut into other fragments than they were sent in.
+- Bytes arrive in order and once, cut into other fragments than they were sent in; what travels besides are
+  three signals.
 - ``_in_flight_bytes`` is what was sent and has not been read, as far as this end knows: a peer that does not
   read, or whose acknowledgements cannot come, fills the window, then this end's buffer, and then
   ``pause_writing`` is called.
@@ -14,16 +16,12 @@ Invariants:
 What is sent and not acknowledged for ``RETRANSMISSION_LIMIT_MS`` breaks the connection (ETIMEDOUT), as Linux
 does; an idle connection to a dead machine stays open for ever.
 
-What simulated servers and transports show as their sockets: names, and options without effect.
+A link is one direction of a pair of hosts: how long the way takes, whether it is cut, and what travels on it
+in order. A ``Channel`` is one direction of one connection on a link, as TCP makes it of packets: what is sent
+arrives in order, and nothing is lost while the connection lasts. A cut link holds back what is sent; what was
+already under way arrives. After the cut has healed TCP sends again, at some time of its own choosing.
 
-What travels on a connection: bytes, cut as the network likes, and three signals.
-
-The way from one host to another: how long it takes, whether it is cut, and what travels on it in order.
-
-A link is one direction of a pair of hosts. A ``Channel`` is one direction of one connection on a link, as TCP
-makes it of packets: what is sent arrives in order, and nothing is lost while the connection lasts. A cut link
-holds back what is sent; what was already under way arrives. After the cut has healed TCP sends again, at some
-time of its own choosing.
+What servers and transports show as their sockets has names, and options without effect.
 """
 
 from __future__ import annotations

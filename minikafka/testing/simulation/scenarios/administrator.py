@@ -1,9 +1,8 @@
 """An administrator who cannot decide, during faults: partitions move, move elsewhere, and move back; topics
-come and go. Whatever becomes of each request, the cluster must get where the last one wanted it.
+come and go; configurations, quotas, throttles, log directories, rights and passwords are set. Whatever
+becomes of each request, the cluster must get where the last one wanted it.
 
-What an administrator sets: configurations, quotas, throttles, log directories, rights and passwords.
-
-Each is one request, whose answer is an error code.
+What is set is one request each, whose answer is an error code.
 """
 
 from __future__ import annotations

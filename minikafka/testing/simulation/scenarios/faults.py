@@ -1,20 +1,17 @@
-"""Faults: drawn one or two at a time, and carried out. Each ends.
+"""Faults: drawn one or two at a time, and carried out. Each ends. ``until`` is how a scenario waits for what
+must come about by itself.
 
 ``draw_steps`` is for the scenarios with three or four brokers; ``swarm`` draws its own.
 
-Faults of a whole cluster: all brokers fall at once and return one after the other, or are restarted in
-turn with another configuration; the store that they all use ends sessions late.
+Of a whole cluster: all brokers fall at once and return one after the other, or are restarted in turn with
+another configuration; the store that they all use ends sessions late. What was acknowledged with acks=all
+outlives a kill of every process, since the kernels have it, and with ``flush.messages=1`` a power cut of
+every machine.
 
-What was acknowledged with acks=all outlives a kill of every process, since the kernels have it, and with
-``flush.messages=1`` a power cut of every machine.
-
-Bit rot: one bit of a closed segment of one replica is another one from now on.
-
-What must hold: no client takes the batch for what it was not, and no follower. Where it is read it is an
-error, until the replica is made again from the others, which is the operator's business in Kafka: nothing
-reads a closed segment for its own sake.
-
-``until``: how a scenario waits for what must come about by itself.
+Bit rot: one bit of a closed segment of one replica is another one from now on. What must hold: no client
+takes the batch for what it was not, and no follower. Where it is read it is an error, until the replica is
+made again from the others, which is the operator's business in Kafka: nothing reads a closed segment for its
+own sake.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""``AnyMember``: what consumers of both kinds of groups do; and what must hold for a group.
+"""Members of groups, step by step: ``GroupMember``, a consumer of a classic group, and
+``ConsumerGroupMember``, of a group of the next generation (KIP-848). ``AnyMember`` is what both do, with what
+must hold for a group (I13).
 
-``GroupMember``: a consumer of a classic group, step by step.
+Kafka's clients: ``ConsumerCoordinator``; ``ConsumerMembershipManager``, ``ConsumerHeartbeatRequestManager``.
 
-Kafka's client: ``ConsumerCoordinator``. Members join, are given partitions by the first of them, read from
-what is committed, commit, and join again whenever the coordinator says so. Checked (I13): in a generation a
-partition has one owner, and what was committed with success is not forgotten: the next owner begins there or
-later.
+Members of a classic group join, are given partitions by the first of them, read from what is committed,
+commit, and join again whenever the coordinator says so. In a generation a partition has one owner, and what
+was committed with success is not forgotten: the next owner begins there or later.
 
-``ConsumerGroupMember``: a consumer of a group of the next generation (KIP-848), step by step.
-
-Kafka's client: ``ConsumerMembershipManager``, ``ConsumerHeartbeatRequestManager``. There is no generation
-that all members share: each has an epoch and hears in its own heartbeats what to give back and what it got.
-Checked (I13): in an epoch a partition has one owner, and what was committed with success is not forgotten.
+With KIP-848 there is no generation that all members share: each has an epoch and hears in its own heartbeats
+what to give back and what it got. In an epoch a partition has one owner, and what was committed with success
+is not forgotten.
 """
 
 from __future__ import annotations

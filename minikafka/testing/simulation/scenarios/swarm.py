@@ -1,23 +1,18 @@
-"""``SwarmRun``: what ``draw_swarm`` has drawn is carried out.
+"""``draw_swarm``: a cluster of its own for each seed, of whose features a random part is switched on; and
+``SwarmRun``, which carries it out.
 
-Who takes part is in ``transactions``, ``group_member``, ``administrator`` and below; consumers are every
-scenario's.
+Groce et al., "Swarm testing": what everything at once hides, because one feature suppresses another, is found
+by many runs that each lack something. Who takes part is in ``transactions``, ``group_member``,
+``administrator`` and here; consumers are every scenario's.
 
 Checked, besides what the invariant checker and the judge of histories see: every topic becomes whole and
 takes records; every move arrives; what these modules say of themselves.
 
-``draw_swarm``: a cluster of its own for each seed, of whose features a random part is switched on.
+``RestrictedClient`` logs in with a password that changes, and may write to ``TOPIC`` or not. Checked: what
+was denied is not there (a history shows it); it is told nothing but that it may not, or what passes; at the
+end rights that are given work, and rights that are taken away end its writing.
 
-Groce et al., "Swarm testing": what everything at once hides, because one feature suppresses another, is found
-by many runs that each lack something.
-
-``RestrictedClient``: it logs in with a password that changes, and may write to ``TOPIC`` or not.
-
-Checked: what was denied is not there (a history shows it); it is told nothing but that it may not, or what
-passes; at the end rights that are given work, and rights that are taken away end its writing.
-
-``KeyedProducer``: larger and larger numbers under a few keys, and what compaction must keep.
-
+``KeyedProducer`` writes larger and larger numbers under a few keys, and says what compaction must keep.
 Checked (I15): each key's newest acknowledged value is there, at its offset, or one that was sent after it.
 """
 
