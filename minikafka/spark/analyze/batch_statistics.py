@@ -1,4 +1,5 @@
-"""What the headers of batches tell of each partition, without a record being decoded.
+"""What the headers of batches tell of each partition, without a record being decoded: sizes and damage, the
+order of batches, producers and transactions.
 
 All functions take a DataFrame with the columns of the ``kafka-log-batches`` source in which every partition
 comes from one log directory. ``damaged`` finds what cannot be trusted, ``healthy`` is the rest, and the
@@ -7,15 +8,12 @@ statistics are to be made of that.
 Control batches (markers of transactions) are part of a log's bytes and batches, and of nothing that is about
 records. Kafka's cleaner keeps an emptied batch as a header, so a batch may have no records.
 
-The order of a partition's batches: missing offsets, and timestamps that go back.
+Missing offsets and timestamps that go back are found by comparing a batch with those before it, by base
+offset. A gap is what compaction, removed aborted transactions or lost segments leave; an overlap is never
+right. A batch is late when its first record's timestamp is below the greatest one of an earlier batch:
+headers do not know the order inside a batch.
 
-Both compare a batch with those before it, by base offset. A gap is what compaction, removed aborted
-transactions or lost segments leave; an overlap is never right. A batch is late when its first record's
-timestamp is below the greatest one of an earlier batch: headers do not know the order inside a batch.
-
-What idempotent and transactional producers left in a log.
-
-Kafka: KIP-98. A producer's batch has its id, epoch and first sequence; a broker drops one that it has
+An idempotent producer's batch (KIP-98) has its id, epoch and first sequence; a broker drops one that it has
 already, so the same three in two batches are a duplicate that got past it. (Sequences begin again after
 2³¹ records of one producer; a partition with that many of one epoch would show some that are none.)
 

@@ -5,20 +5,15 @@ CRCs are read and kept, since everything but keys and sizes is in them; the repl
 pass reads the columns it needs of one replica of each partition, the one that reaches furthest; a sample of
 batches is compressed in every codec.
 
-From the rows of the passes to ``Analysis``: plain arithmetic, no Spark.
+From the rows of the passes to ``Analysis`` it is plain arithmetic, no Spark. ``assemble_partition`` and
+``assemble_topic`` take what the passes found of one; a partition without a batch has zeros.
 
-``assemble_partition`` and ``assemble_topic`` take what the passes found of one; a partition without a batch
-has zeros.
-
-When retention will cut a partition: Kafka's rules, applied to the segments that are there.
-
-Kafka: ``UnifiedLog.deleteOldSegments``. By time the oldest segment goes when its greatest timestamp is more
-than retention.ms ago, and the next one after it; by size, as long as what remains is at least
-retention.bytes. Nothing at or above the high watermark goes, and only where cleanup.policy has delete.
-
-A log directory does not hold the configuration of its topics, so the values are given, each with its source.
-Where a segment has no timestamp Kafka takes the time of the file, which is not known here: what is behind it
-is unknown.
+When retention will cut a partition is by Kafka's rules (``UnifiedLog.deleteOldSegments``), applied to the
+segments that are there. By time the oldest segment goes when its greatest timestamp is more than
+retention.ms ago, and the next one after it; by size, as long as what remains is at least retention.bytes.
+Nothing at or above the high watermark goes, and only where cleanup.policy has delete. A log directory does
+not hold the configuration of its topics, so the values are given, each with its source. Where a segment has
+no timestamp Kafka takes the time of the file, which is not known here: what is behind it is unknown.
 """
 
 from __future__ import annotations

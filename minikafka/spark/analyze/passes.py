@@ -1,34 +1,26 @@
-"""The passes of an analysis: transforms applied to what was read, their few rows collected.
+"""The passes of an analysis: transforms applied to what was read, their few rows collected, and what the rows
+of records come to.
 
 ``read_headers`` takes batch headers, ``read_records`` records, ``try_codecs`` a sample of batches. What comes
 back are rows by partition (or topic), in an order of their own making; nothing here judges them.
 
-What only the records tell: sizes, keys, tombstones, what compaction would save.
-
-The log is read and decoded once, by ``record_sums``, which adds up records by key and by size where it
-decodes them. ``summarised`` adds these sums up, and everything else is made of its outcome, which has a row
-for each key of a partition and some hundred for its sizes.
+Only the records tell sizes, keys, tombstones, and what compaction would save. The log is read and decoded
+once, by ``record_sums``, which adds up records by key and by size where it decodes them. ``summarised`` adds
+these sums up, and everything else is made of its outcome, which has a row for each key of a partition and
+some hundred for its sizes. From there it is plain arithmetic, no Spark: how many records keys have differs
+little, so a partition has a row for each such number (``key_frequencies``).
 
 A record's size here is that of its key and value, without headers and the few bytes of the format. Sizes are
-counted in buckets whose limits grow by 2^(1/32): a size stands for those up to 1.1 % away (below 45 bytes:
-itself), which is the error of the quantiles. Keys are compared as they are, so their numbers are exact; only
-the number of keys of a topic with several partitions is an estimate (HyperLogLog, standard deviation 1 %).
-Aborted records count as records.
+counted in buckets (``record_sums.size_buckets``) whose limits grow by 2^(1/32): a size stands for those up to
+1.1 % away (below 45 bytes: itself), which is the error of the quantiles. Keys are compared as they are, so
+their numbers are exact; only the number of keys of a topic with several partitions is an estimate
+(HyperLogLog, standard deviation 1 %). Aborted records count as records.
 
-From the few rows that records came to, the figures of partitions and topics: plain arithmetic, no Spark.
-
-Sizes are counted in buckets (``record_sums.size_buckets``): a partition has some hundred of them. How many
-records keys have differs little: a partition has a row for each such number (``key_frequencies``), and
-numbers that differ cannot be many.
-
-What the bytes of a topic would be in another codec: measured, by compressing batches of it again.
-
-All batches would be a second writing of the log, so a sample is taken: batches in an order that the hash of
-their offset gives, up to a number and an amount of bytes for each partition. The levels are those that
-minikafka writes (``minikafka.protocol.records.compression``).
-
-The bytes of chosen batches, read where their headers say they are: the one step of the codec trial that
-reads. It runs on the executors, so only a sample's bytes ever leave the files.
+What the bytes of a topic would be in another codec is measured, by compressing batches of it again. All
+batches would be a second writing of the log, so a sample is taken: batches in an order that the hash of their
+offset gives, up to a number and an amount of bytes for each partition. The levels are those that minikafka
+writes (``minikafka.protocol.records.compression``). The bytes are read where their headers say they are, on
+the executors, so only a sample's bytes ever leave the files.
 """
 
 from __future__ import annotations

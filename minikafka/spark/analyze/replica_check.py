@@ -1,16 +1,14 @@
 """Whether the directories of several brokers hold the same: which offsets to compare, and the first
 difference of each partition by name.
 
-Compared is what all replicas must have as it was appended: from the greatest log start and the furthest point
-that any broker's cleaner has reached (each compacts by itself) up to the least high watermark of the
-checkpoints. A directory without a checkpoint has a high watermark of 0, so nothing of it is compared.
-
-Whether the replicas of a partition hold the same batches.
-
 Kafka's replicas are byte for byte the same below the high watermark, but for where segments begin, and for
-what a compaction has rewritten on each broker by itself. So batches are compared by their base offset, in a
-range of offsets that the caller knows all replicas to have as it was appended (``limits``): last offset,
-size, leader epoch and the stored CRC, and whether that CRC is the one of the bytes.
+what a compaction has rewritten on each broker by itself. So batches are compared by their base offset: last
+offset, size, leader epoch and the stored CRC, and whether that CRC is the one of the bytes.
+
+Compared is what all replicas must have as it was appended (``limits_of``): from the greatest log start and
+the furthest point that any broker's cleaner has reached (each compacts by itself) up to the least high
+watermark of the checkpoints. A directory without a checkpoint has a high watermark of 0, so nothing of it is
+compared.
 """
 
 from __future__ import annotations

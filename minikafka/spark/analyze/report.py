@@ -1,15 +1,13 @@
-"""The report as one HTML file: what ``Analysis`` holds, in tables and charts, without anything from outside.
+"""An analysis for its readers: one HTML file, in tables and charts and without anything from outside, and
+flat tables as Parquet.
 
 Everything that comes from the log (names of topics, keys, errors) is escaped. The page's own policy forbids
-it every request. Tables have the id of what they show, charts that of their topic.
+it every request. Tables have the id of what they show, charts that of their topic. Charts are drawn by
+plotly, each a ``<div>`` with the script that fills it; plotly.js is put into the page once, so that the file
+opens anywhere without a network. Names that clients chose (topics, keys) get into a chart only as text of
+titles that have no markup: plotly would read tags in them, so ``<`` and ``&`` are escaped.
 
-The charts of the report, as plotly draws them: each a ``<div>`` with the script that fills it.
-
-plotly.js is put into the page once, so that the file opens anywhere without a network. Names that clients
-chose (topics, keys) get into a chart only as text of titles that have no markup: plotly would read tags in
-them, so ``<`` and ``&`` are escaped.
-
-An analysis as Parquet: flat tables for further work in Spark, pandas or a database.
+The tables as Parquet are for further work in Spark, pandas or a database:
 
     partitions    a row a partition: every single figure; those of nested values are ``<value>_<figure>``
     throughput    topic, partition, start_ms, bucket_ms, records, bytes

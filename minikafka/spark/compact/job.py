@@ -8,14 +8,12 @@
         │
     verify: has the newest record of any key changed? ─> a manifest ─> the swap
 
+The logs, as their directory has them, are the driver's, which reaches the directory by a path: new segments
+take the place of old ones by renames, so they must lie on the same file system.
+
 The swap is the broker's where one holds the directory, and is refused when the log has changed meanwhile;
 without a broker the job takes the directory's lock, from beginning to end, and swaps by itself. A dry run
 measures, and writes nothing.
-
-The logs that ``minikafka compact`` is asked for, as their directory has them, and where it works on them.
-
-Everything here is the driver's, on a directory that it reaches by a path: new segments take the place of
-old ones by renames, so they must lie on the same file system.
 """
 
 from __future__ import annotations

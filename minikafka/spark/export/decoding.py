@@ -3,11 +3,9 @@
 Strings and JSON are Spark's own functions; Avro and Protobuf are Arrow functions of a Python library, because
 Spark's need a jar from Maven. A decoder maps a column to two: the value, and why it is not there.
 
-Which format the keys and values of which topic are in, from the command line.
-
-``--value-format avro`` counts for every topic, ``--value-format orders=avro`` for one. ``--value-schema``
-goes the same way and names a file; of several messages in a Protobuf file, ``orders.desc#shop.Order`` names
-one.
+Which format the keys and values of which topic are in says the command line: ``--value-format avro`` counts
+for every topic, ``--value-format orders=avro`` for one. ``--value-schema`` goes the same way and names a
+file; of several messages in a Protobuf file, ``orders.desc#shop.Order`` names one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """``minikafka export``: log directories to Parquet. How each record gets there once: ``output``.
 
-What an export reads: each partition from where the last run stopped to a fixed end.
-
-The end is settled before anything is read, so a run is one range of offsets a partition, and its commit says
-exactly that. By default it is the high watermark (and the last stable offset): what lies above may still be
-truncated and replaced, and no consumer sees it.
-
-From a format of the command line to the decoder that a transform takes: schema files are read here.
+Each partition is read from where the last run stopped to a fixed end. The end is settled before anything is
+read, so a run is one range of offsets a partition, and its commit says exactly that. By default it is the
+high watermark (and the last stable offset): what lies above may still be truncated and replaced, and no
+consumer sees it. Schema files are read here, too: a format of the command line becomes the decoder that a
+transform takes.
 """
 
 from __future__ import annotations

@@ -1,26 +1,21 @@
-"""Schemas of exported records: Avro, JSON, Protobuf.
+"""Schemas of exported records, Avro, JSON and Protobuf: the types of their columns, and how records are read.
 
-Avro: column types from a schema, as spark-avro chooses them, and records read by fastavro.
+Avro: column types as spark-avro chooses them, records by fastavro. Spark's ``from_avro`` is in a jar that is
+not part of Spark; fastavro comes with pip and needs no network. Refused, because no column can be it: a type
+inside itself, and a union of more than null and one type (or numbers that widen).
 
-Spark's ``from_avro`` is in a jar that is not part of Spark; fastavro comes with pip and needs no network.
-Refused, because no column can be it: a type inside itself, and a union of more than null and one type (or
-numbers that widen).
+JSON: column types from a JSON Schema or in Spark's notation (``id bigint, name string``). A JSON Schema is
+taken for what it says of structure: types, properties, items, local ``$ref``. Limits such as ``minimum`` or
+``required`` are not checked, as a column cannot have them. What has no type of its own, such as several
+alternatives, is refused rather than guessed.
 
-The column type of JSON records, from a JSON Schema or in Spark's notation (``id bigint, name string``).
-
-A JSON Schema is taken for what it says of structure: types, properties, items, local ``$ref``. Limits such
-as ``minimum`` or ``required`` are not checked, as a column cannot have them. What has no type of its own,
-such as several alternatives, is refused rather than guessed.
-
-Protobuf: column types from a descriptor set, and messages read by Google's library.
-
-A descriptor set is what ``protoc --include_imports --descriptor_set_out=orders.desc orders.proto`` writes. A
-``.proto`` file is compiled so on the spot, by the protoc inside grpcio-tools (the extra ``protoc``), which is
-not needed otherwise. The message is named as ``orders.desc#shop.Order``; one that is alone need not be.
-
-Columns: a field that knows whether it is set (messages, ``optional``, ``oneof``) is null when it is not, any
-other has its default value. Enums are their names, or the number where it has none; ``uint64`` is
-decimal(20, 0); ``google.protobuf.Timestamp`` is a timestamp. A message inside itself is refused.
+Protobuf: column types from a descriptor set, messages by Google's library. A descriptor set is what ``protoc
+--include_imports --descriptor_set_out=orders.desc orders.proto`` writes. A ``.proto`` file is compiled so on
+the spot, by the protoc inside grpcio-tools (the extra ``protoc``), which is not needed otherwise. The message
+is named as ``orders.desc#shop.Order``; one that is alone need not be. A field that knows whether it is set
+(messages, ``optional``, ``oneof``) is null when it is not, any other has its default value. Enums are their
+names, or the number where it has none; ``uint64`` is decimal(20, 0); ``google.protobuf.Timestamp`` is a
+timestamp. A message inside itself is refused.
 """
 
 from __future__ import annotations

@@ -1,30 +1,27 @@
-"""The Spark session of every job: ``--master`` and ``--conf``, Java, quiet logs, the package on executors.
+"""The Spark session of every job: ``--master`` and ``--conf``, Java, quiet logs, the package on executors,
+and one clear line out of what Spark throws, where the error of a Python worker arrives inside three stacks.
 
 On its own a job runs inside one JVM on this machine (``local[*]``), bound to loopback. With ``--master`` of a
 cluster its executors get this package as a zip; the libraries that it imports must be installed there. Under
 ``spark-submit`` the JVM is there already, and its master and settings count. What the user gives with
 ``--conf`` always wins. pyspark is imported only when a session is asked for.
 
-Which Java Spark would run on, found without starting it.
+Which Java Spark would run on is found without starting it. Spark's ``bin/spark-class`` takes
+``$JAVA_HOME/bin/java``, else the first ``java`` of the path. Spark 4 needs Java 17. A JDK or JRE says its
+version in a file ``release`` beside ``bin``; only where that is missing the program is asked, which takes a
+tenth of a second.
 
-Spark's ``bin/spark-class`` takes ``$JAVA_HOME/bin/java``, else the first ``java`` of the path. Spark 4 needs
-Java 17. A JDK or JRE says its version in a file ``release`` beside ``bin``; only where that is missing the
-program is asked, which takes a tenth of a second.
+What the JVM writes to standard error is passed on line by line, without what is only noise. It gets the
+writing end of a pipe; a thread reads the other one until the JVM has gone. Until it is known whether the JVM
+starts, its lines are kept: when it does not, they say why.
 
-What a JVM writes to standard error, passed on line by line without what is only noise.
-
-The JVM gets the writing end of a pipe; a thread reads the other one until the JVM has gone. Until it is known
-whether the JVM starts, its lines are kept: when it does not, they say why.
-
-The package as a zip, for executors on other machines.
+The zip is also made by hand::
 
     python -m minikafka.spark.runtime.session DIR
 
 writes ``minikafka.zip`` and ``main.py`` into DIR. Then what follows ``main.py`` in ``spark-submit --py-files
 DIR/minikafka.zip DIR/main.py …`` is what follows ``minikafka`` on a command line. The zip holds minikafka
 alone: the libraries that it imports must be installed where executors run.
-
-One clear line out of what Spark throws: the error of a Python worker arrives inside three stacks.
 """
 
 from __future__ import annotations

@@ -9,30 +9,21 @@ says what is wrong with a batch that this module refuses.
 Pure: bytes in, arrays out. Columns that are not asked for are not decoded; the columns that a header knows
 need no records at all, and neither does the offset in a batch whose records have consecutive offsets.
 
-Signed varints at many positions of one buffer at once. Kafka: ``ByteUtils.readVarint``, ``readVarlong``.
+Where records begin is the one pass that has to go from record to record: a record says how long it is, so the
+next begins where it ends. Records of one size are found without a step each: if the record at p takes s bytes
+and the bytes of its length stand at p + s too, the next takes s bytes as well, and so on; one strided
+comparison finds how far that goes. It is exact, not a guess. Nothing is judged there: the decoder checks that
+each record ends where the next begins.
 
-As ``record_parser.read_varint``: zigzag, at most 5 bytes for an int and 10 for a long, bits that do
-not fit are dropped. Positions past the end read the last byte instead of failing: the caller checks where a
-field ended before it believes it.
+Signed varints (Kafka: ``ByteUtils.readVarint``, ``readVarlong``) are read as ``record_parser.read_varint``
+does: zigzag, at most 5 bytes for an int and 10 for a long, bits that do not fit are dropped. Positions past
+the end read the last byte instead of failing: the caller checks where a field ended before it believes it.
 
-Where the records of an uncompressed batch begin: the one pass that has to go from record to record.
-
-A record says how long it is, so the next begins where it ends. Records of one size are found without a step
-each: if the record at p takes s bytes and the bytes of its length stand at p + s too, the next takes s bytes
-as well, and so on; one strided comparison finds how far that goes. It is exact, not a guess.
-
-Nothing is judged here. The decoder checks that each record ends where the next begins.
-
-The headers of many records as one Arrow array of lists. Kafka: ``DefaultRecord.readHeaders``, KIP-82.
-
-In step: the first header of every record that has one, then the second of those that have two, and so on;
-each step reads its field for all records at once. A record without headers gets null, as in Spark's own
-Kafka source. A header's key that is not UTF-8 is read with U+FFFD, as Java reads it.
-
-Records with more headers than ``_STEPS_MAX`` go one by one behind that: a million headers in one record must
-not cost a million steps over arrays.
-
-The columns of a record that its batch's header knows, for many records at once.
+Headers (``DefaultRecord.readHeaders``, KIP-82) become one Arrow array of lists, in step: the first header of
+every record that has one, then the second of those that have two, and so on; each step reads its field for
+all records at once. A record without headers gets null, as in Spark's own Kafka source. A header's key that
+is not UTF-8 is read with U+FFFD, as Java reads it. Records with more headers than ``_STEPS_MAX`` go one by
+one behind that: a million headers in one record must not cost a million steps over arrays.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""Which partitions and segments a log directory has, by the names of its files. Nothing is read but the small
-checkpoints.
+"""Which partitions and segments a log directory has, by the names of its files, and the index files of a
+segment as arrays. Of the rest only the small checkpoints are read.
 
-Kafka: ``LogManager.loadLogs``, ``LogLoader``. A partition's directory is ``<topic>-<partition>``; those that
-wait for removal (``-delete``), are copies in the making (``-future``) or strays (``-stray``) are no
-logs. A segment is a ``<20 digits>.log``; ``.cleaned``, ``.swap`` and ``.deleted`` files are steps of a
-compaction or a removal, not part of the log. While a broker renames ``.swap`` files the old segments are
-gone and the new ones have no names yet, so a directory is listed again until none is left; after a crash in
-that moment they are left until a broker starts, and the log is refused rather than read with a hole.
+Kafka: ``LogManager.loadLogs``, ``LogLoader``, ``OffsetIndex``, ``TimeIndex``. A partition's directory is
+``<topic>-<partition>``; those that wait for removal (``-delete``), are copies in the making (``-future``) or
+strays (``-stray``) are no logs. A segment is a ``<20 digits>.log``; ``.cleaned``, ``.swap`` and ``.deleted``
+files are steps of a compaction or a removal, not part of the log. While a broker renames ``.swap`` files the
+old segments are gone and the new ones have no names yet, so a directory is listed again until none is left;
+after a crash in that moment they are left until a broker starts, and the log is refused rather than read with
+a hole.
 
 A live directory changes while it is listed. What was there at that moment is the answer; the readers deal
 with files that were removed since.
-
-The index files of a segment, read as arrays. Kafka: ``OffsetIndex``, ``TimeIndex``.
 
 An active segment's index has its full size, with zeros behind its entries: reading stops where the entries no
 longer ascend. An index carries no checksum and may be wrong, or be gone; so nothing is believed because of

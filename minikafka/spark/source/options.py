@@ -1,4 +1,4 @@
-"""The options of the data sources: read, checked, as one value.
+"""The options of the data sources: read, checked, as one value; and what Spark's filters say beside them.
 
 Names and meaning are those of Spark's own Kafka source wherever it has them. Stricter than Spark: an option
 that is not known, and two that contradict each other, are errors rather than silently ignored.
@@ -29,12 +29,11 @@ that is not known, and two that contradict each other, are errors rather than si
     maxDecompressedBytes  what the records of one batch may take uncompressed; default 128 MiB
     maxOffsetsPerTrigger  of a stream: how many offsets a micro-batch may advance over; default: all
 
-What Spark's filters say about where to look. Pure: filters in, a narrowed search out.
-
-Only what skips partitions, segments or batches is taken from them; Spark evaluates every filter again on the
-rows that come back, so nothing here needs to be exact, only never to leave out a row that matches. The search
-knows topics, partitions, a range of offsets and the earliest timestamp. (A latest timestamp would skip
-nothing: an index knows the largest timestamp of a segment, not the smallest.)
+Filters go in, a narrowed search comes out (pure). Only what skips partitions, segments or batches is taken
+from them; Spark evaluates every filter again on the rows that come back, so nothing here needs to be exact,
+only never to leave out a row that matches. The search knows topics, partitions, a range of offsets and the
+earliest timestamp. (A latest timestamp would skip nothing: an index knows the largest timestamp of a segment,
+not the smallest.)
 """
 
 from __future__ import annotations

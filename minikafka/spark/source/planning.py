@@ -2,20 +2,17 @@
 
 Runs once for a query, on the driver; a stream plans each micro-batch. What is looked at are directories,
 indexes, the headers behind the last index entry of a log, and, for read_committed, the headers behind its
-newest producer snapshot.
+newest producer snapshot. Kafka: ``UnifiedLog``, ``ListOffsets``, ``LogLoader``.
 
-From where to where a log is read: its end, its high watermark, its last stable offset, and the offset that
-belongs to a timestamp. Kafka: ``UnifiedLog``, ``ListOffsets``.
+From where to where a log is read are its end, its high watermark, its last stable offset, and the offset that
+belongs to a timestamp. All offsets are absolute; an end is exclusive.
 
-All offsets are absolute; an end is exclusive.
-
-What read_committed needs to know of a log: up to where all transactions are decided, and which of them
-were aborted. Kafka: ``UnifiedLog.lastStableOffset``, ``collectAbortedTransactions``, ``LogLoader``.
-
-The newest producer snapshot says which transactions were open at its offset; the batch headers behind it,
-and the markers among them, say what became of these and which began since. Transactions aborted before
-the snapshot stand in the transaction indexes. A segment without an offset index has lost its indexes:
-Kafka rebuilds them from the segment, and here the walk begins early enough to see its markers.
+read_committed needs to know up to where all transactions are decided, and which of them were aborted (Kafka:
+``UnifiedLog.lastStableOffset``, ``collectAbortedTransactions``). The newest producer snapshot says which
+transactions were open at its offset; the batch headers behind it, and the markers among them, say what became
+of these and which began since. Transactions aborted before the snapshot stand in the transaction indexes. A
+segment without an offset index has lost its indexes: Kafka rebuilds them from the segment, and here the walk
+begins early enough to see its markers.
 """
 
 from __future__ import annotations

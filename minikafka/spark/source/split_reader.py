@@ -1,4 +1,5 @@
-"""A task's work: the batches of a split, found where they are now, checked, and decoded.
+"""A task's work: the batches of a split, found where they are now, checked, and decoded; and how segments are
+cut into the chunks that tasks read.
 
 The log may have changed since the split was planned. A segment that retention or the cleaner took away is
 still there under its ``.deleted`` name for a minute, and read from there; one that the cleaner replaced has
@@ -8,16 +9,13 @@ unless ``failOnDataLoss`` is false. An open file is readable whatever happens to
 Damage ends nothing but the batch it is in, unless ``onCorrupt`` is ``fail``: the next batch is found by the
 chain of lengths, or, where that is broken, by the next entry of the offset index.
 
-Cutting segments into chunks that tasks read: at batch boundaries, through the offset index.
-
-Pure but for one look at the header where a chunk is to begin: an index carries no checksum, so an entry that
-leads to no batch is passed over, and the chunk before it becomes longer.
-
-A chunk is a range of offsets, with the place in the file where they were when it was planned. So it still
-means the same when the file was replaced by a compacted one since: ``split_reader`` finds the offsets again.
+Segments are cut at batch boundaries, through the offset index. That is pure but for one look at the header
+where a chunk is to begin: an index carries no checksum, so an entry that leads to no batch is passed over,
+and the chunk before it becomes longer. A chunk is a range of offsets, with the place in the file where they
+were when it was planned. So it still means the same when the file was replaced by a compacted one since.
 Every offset of the range that was asked for lies in exactly one chunk.
 
-What batch reads and streams share on Spark's side: partitions of work, and doing one.
+What batch reads and streams share on Spark's side is here, too: partitions of work, and doing one.
 """
 
 from __future__ import annotations
