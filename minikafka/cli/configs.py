@@ -49,8 +49,6 @@ from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 
-__all__ = ["main", "parser"]
-
 PROG = "minikafka configs"
 ACTIONS = ("describe", "alter")
 

@@ -212,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"minikafka export: {error}", file=sys.stderr)
         return FAILURE
     from minikafka.spark.export.decoding import parse_formats
-    from minikafka.spark.export.registry import fetched
+    from minikafka.spark.export.record_schemas import fetched
 
     try:
         keys = parse_formats(arguments.key_format, arguments.key_schema, "key")

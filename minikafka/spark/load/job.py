@@ -30,8 +30,7 @@ from minikafka.files import Files, OsFiles
 from minikafka.metrics.series import BATCHES, BYTES, OUTPUT_BYTES, PARTITIONS, RECORDS
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.export.decoding import Kind
-from minikafka.spark.load.formats import Side
-from minikafka.spark.load.rows import PREPARED, PREPARED_DDL, RowMapping, RowPreparer
+from minikafka.spark.load.rows import PREPARED, PREPARED_DDL, RowMapping, RowPreparer, Side
 from minikafka.spark.load.segments import (
     CHUNK_BYTES,
     CHUNK_BYTES_MAX,

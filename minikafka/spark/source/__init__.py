@@ -3,8 +3,8 @@ way, each below those that use it:
 
     schemas          the columns, as Spark and as Arrow name their types
     storage          list, open and read: local directories, and whatever pyarrow.fs reaches
-    segment_scan     a walk through a segment: its batches and their headers
-    log_files        which partitions and segments a log directory has; index files as arrays
+    log_files        which partitions and segments a log directory has; index files as arrays; a walk through
+                     a segment: its batches and their headers
     options          what a user may say, and what Spark's filters say
     decode           from the bytes of batches to Arrow columns
     split_reader     a task's work: find, check, decode; what becomes of damage and of files that are gone;

@@ -58,7 +58,7 @@ from minikafka.protocol.records.batch import (
 )
 from minikafka.protocol.records.records import iterate_records, read_end_transaction_marker
 from minikafka.spark.source.decode import CODEC_NAMES, OffsetRange, is_control, needs_records
-from minikafka.spark.source.log_files import PartitionLog
+from minikafka.spark.source.log_files import Block, PartitionLog
 from minikafka.spark.source.options import (
     HEADER_SPLIT_BYTES,
     SPLIT_BYTES,
@@ -90,7 +90,6 @@ from minikafka.spark.source.schemas import (
     chosen_columns,
     record_schema,
 )
-from minikafka.spark.source.segment_scan import Block
 from minikafka.spark.source.split_reader import (
     OPEN_END,
     DataLoss,

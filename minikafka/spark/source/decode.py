@@ -53,8 +53,8 @@ from minikafka.protocol.records.records import (
     parse_records,
     read_varint,
 )
+from minikafka.spark.source.log_files import Headers, Int64s
 from minikafka.spark.source.schemas import RECORD_SCHEMA, VALUE_SIZE, arrow_schema, arrow_type
-from minikafka.spark.source.segment_scan import Headers, Int64s
 from minikafka.types import NO_SEQUENCE, Buffer
 
 Octets = npt.NDArray[np.uint8]

@@ -31,12 +31,15 @@ from minikafka.protocol.records.batch import CONTROL_MASK, HEADER_SIZE, TRANSACT
 from minikafka.protocol.records.records import iterate_records
 from minikafka.spark.source.decode import OffsetRange
 from minikafka.spark.source.log_files import (
+    Block,
+    DamagedSegment,
     PartitionLog,
     SegmentFiles,
     find_logs,
     largest_timestamp,
     read_offset_index,
     read_time_index,
+    scan,
 )
 from minikafka.spark.source.options import (
     EARLIEST,
@@ -49,7 +52,6 @@ from minikafka.spark.source.options import (
     Replicas,
     Search,
 )
-from minikafka.spark.source.segment_scan import Block, DamagedSegment, scan
 from minikafka.spark.source.split_reader import OPEN_END, CorruptLog, DataLoss, Split, batch_at, cut
 from minikafka.spark.source.storage import LogFile
 from minikafka.types import TopicPartition

@@ -56,15 +56,19 @@ from minikafka.spark.source.decode import (
     rows_of_headers,
 )
 from minikafka.spark.source.log_files import (
+    Block,
+    DamagedSegment,
+    Headers,
     IndexEntries,
+    Int64s,
     PartitionLog,
     SegmentFiles,
     partition_log,
     read_offset_index,
+    scan,
 )
 from minikafka.spark.source.options import BadOption, OnCorrupt, ReadOptions
 from minikafka.spark.source.schemas import ERROR, RECORD_SCHEMA, arrow_schema, check_columns
-from minikafka.spark.source.segment_scan import Block, DamagedSegment, Headers, Int64s, scan
 from minikafka.spark.source.storage import Location, LogFile, LogStorage, UnusableLocation, join
 from minikafka.types import Buffer, TopicPartition
 
