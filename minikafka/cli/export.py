@@ -296,7 +296,7 @@ def _export_files(job: Job, wanted: ExportOptions) -> None:
 
 def _export_tables(job: Job, arguments: argparse.Namespace, wanted: ExportOptions, tables: Tables) -> None:
     from minikafka.spark.tables.job import TableOptions, export_tables
-    from minikafka.spark.tables.partitioning import parse_partitions
+    from minikafka.spark.tables.table import parse_partitions
 
     text = arguments.partition_by
     options = TableOptions(

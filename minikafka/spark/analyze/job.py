@@ -69,7 +69,14 @@ from minikafka.spark.analyze.analysis import (
     TopKey,
     Transactions,
 )
-from minikafka.spark.analyze.batch_statistics import LOG, count_if, healthy, is_damaged
+from minikafka.spark.analyze.batch_statistics import (
+    LOG,
+    check_replicas,
+    count_if,
+    healthy,
+    is_damaged,
+    limits_of,
+)
 from minikafka.spark.analyze.findings import find
 from minikafka.spark.analyze.inputs import (
     InputError,
@@ -92,7 +99,6 @@ from minikafka.spark.analyze.passes import (
     small_frame,
     try_codecs,
 )
-from minikafka.spark.analyze.replica_check import check_replicas, limits_of
 from minikafka.spark.source.record_sums import KafkaLogSumsDataSource
 from minikafka.spark.source.split_reader import OPEN_BYTES
 from minikafka.types import TopicPartition

@@ -98,7 +98,7 @@ class WrittenFile(NamedTuple):
     size: int
     records: int
     partition: tuple[Any, ...]
-    """Values of ``partitioning.partition_value``."""
+    """Values of ``table.partition_value``."""
 
 
 class FileSet(NamedTuple):

@@ -29,7 +29,6 @@ from minikafka.spark.runtime.stores import (
 )
 from minikafka.spark.tables.columns import as_arrow, as_spark, small_field
 from minikafka.spark.tables.files import Store, WrittenFile
-from minikafka.spark.tables.partitioning import PartitionField, from_iceberg
 from minikafka.spark.tables.table import (
     COMMIT,
     FIELDS,
@@ -40,10 +39,12 @@ from minikafka.spark.tables.table import (
     Conflict,
     Evolution,
     LiveFile,
+    PartitionField,
     Progress,
     decode_progress,
     encode_numbers,
     encode_progress,
+    from_iceberg,
     need,
     place_of,
     table_name,

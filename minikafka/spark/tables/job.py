@@ -75,15 +75,10 @@ from minikafka.spark.tables.files import (
     writing,
     written,
 )
-from minikafka.spark.tables.partitioning import (
-    BUCKET,
-    IDENTITY,
-    PartitionField,
-    check_partitions,
-    partition_value,
-)
 from minikafka.spark.tables.table import (
+    BUCKET,
     FIELDS,
+    IDENTITY,
     TOPIC,
     TOPIC_ID,
     UPSERT,
@@ -92,12 +87,15 @@ from minikafka.spark.tables.table import (
     Conflict,
     Evolution,
     LiveFile,
+    PartitionField,
     Progress,
     Table,
     Tables,
+    check_partitions,
     check_topic,
     decode_numbers,
     encode_numbers,
+    partition_value,
 )
 
 COLUMNS = [name for name in RECORD_COLUMNS if name != "topic"]
