@@ -65,6 +65,9 @@ Entries = set[AccessControlEntry]
 Wanted = Mapping[ResourcePatternFilter, Entries]
 
 
+# What a cluster is asked
+
+
 async def describe_acls(admin: AdminClient, wanted: AclBindingFilter) -> list[AclBinding]:
     """The ACLs that a filter finds, sorted. Raises KafkaError, BrokerUnavailable."""
     answer = await admin.ask_any(ApiKey.DESCRIBE_ACLS, wanted.fields())
@@ -117,6 +120,9 @@ async def _ask_controller(admin: AdminClient, api_key: ApiKey, body: dict[str, A
         if error.code is not ErrorCode.NOT_CONTROLLER:
             raise
         return await admin.ask_any(api_key, body)
+
+
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -54,6 +54,9 @@ STYLES = {"error": "red", "warning": "yellow", "notice": "default"}
 EVERY_TOPIC = "*"
 
 
+# What is said at the end
+
+
 def print_summary(analysis: Analysis, written: Sequence[str], console: Console | None = None) -> None:
     """The findings, a table, and where the rest is."""
     out = console or (Console() if sys.stdout.isatty() else Console(width=WIDTH))
@@ -102,6 +105,9 @@ def _row(topic: Topic) -> tuple[str, ...]:
         f"{topic.tombstones:,}",
         format_bytes(topic.compaction_saves_bytes),
     )
+
+
+# The command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

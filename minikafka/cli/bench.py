@@ -115,6 +115,9 @@ _RATES = {"connections": "requests of all connections together, a second; 0: onl
           "groups": "commits of all members together, a second; 0: each about one"}  # fmt: skip
 
 
+# The command
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka bench``."""
     options = ProfileParser(
@@ -256,6 +259,9 @@ def _workload(arguments: argparse.Namespace) -> Workload:
     return workload
 
 
+# Compare and start
+
+
 def compare(arguments: argparse.Namespace) -> int:
     """Two targets in turns. Returns the exit status: 1 when a turn failed.
 
@@ -324,6 +330,9 @@ def start(arguments: argparse.Namespace) -> int:
     return OK
 
 
+# Progress and reports
+
+
 def show(events: Iterator[runner.Progress | Result]) -> Result:
     """Follow a run to its end; returns its result."""
     console = Console(stderr=True)
@@ -379,6 +388,9 @@ def write_reports(results: Sequence[Result], *, document: object, json: str | No
         write_text(json, as_json(document) + "\n")
     if html is not None:
         write_text(html, page(results))
+
+
+# The options of workloads
 
 
 def add_target_options(options: argparse.ArgumentParser) -> None:

@@ -81,6 +81,9 @@ log.segment.bytes), the file, and defaults, in this order. --properties lists th
 """
 
 
+# What is said at the start
+
+
 def banner_lines(
     *,
     node_id: int,
@@ -182,6 +185,9 @@ def print_banner(lines: Sequence[tuple[str, str]], stream: TextIO | None = None)
         for label, text in lines[1:]
     )
     Console(file=out).print(Panel(body, title=lines[0][1], title_align="left", expand=False))
+
+
+# Running
 
 
 def run_broker(
@@ -315,6 +321,9 @@ def _why_no_metrics(*, config: BrokerConfig, usual_port: int | None) -> str | No
     return None
 
 
+# The directory of a broker in memory
+
+
 class TemporaryDirectory:
     """A context manager that makes a directory and removes it. ``path`` is where it is."""
 
@@ -371,6 +380,9 @@ def _parent() -> str:
     if room.f_bavail * room.f_frsize >= ROOM_BYTES and os.access(SHARED_MEMORY, os.W_OK):
         return SHARED_MEMORY
     return tempfile.gettempdir()
+
+
+# The command
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -71,6 +71,9 @@ CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 _PARTITION = re.compile(r"(?P<topic>[^:]+)(?::(?P<partition>[0-9]{1,10}))?")
 
 
+# The broker that has the directory
+
+
 class BrokerOfDirectory:
     """The broker that holds a log directory. Every call makes its own connection, and waits."""
 
@@ -164,6 +167,9 @@ def _topic_config(result: Any) -> TopicConfig:
             "compaction would remove records that it keeps"
         )
     return config
+
+
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

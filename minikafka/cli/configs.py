@@ -101,6 +101,9 @@ IP_QUOTAS = frozenset({"connection_creation_rate"})
 _CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,9})(?:,|$))?(?:password=(.*))?", re.DOTALL)
 
 
+# What is asked for
+
+
 class Entities(NamedTuple):
     """Whose configuration it is. ``types`` has one entry, or users and clients; a name may be missing
     (all), and "" is the default."""
@@ -315,6 +318,9 @@ class Credential(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Credential({self.mechanism.mechanism_name}, iterations={self.iterations})"
+
+
+# The command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

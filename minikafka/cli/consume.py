@@ -55,6 +55,9 @@ RECORDS_MAX = 500
 """Printed at once (Kafka's max.poll.records)."""
 
 
+# How a record is shown
+
+
 class RecordFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Raises ValueError for a field that there is not."""
 
@@ -138,6 +141,9 @@ def _text(value: bytes | None) -> str | dict[str, str] | None:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
+
+
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

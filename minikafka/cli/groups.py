@@ -78,6 +78,9 @@ ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 ACTIONS = ("list", "describe", "reset-offsets", "delete")
 
 
+# What a cluster is asked
+
+
 def read_assignment(data: bytes) -> dict[str, list[int]]:
     """Topic → partitions; all versions of the format begin like the first. Nothing for other bytes."""
     assignment: dict[str, list[int]] = {}
@@ -346,6 +349,9 @@ def _assigned(member: Any) -> dict[str, list[int]]:
     return {each.topic_name: sorted(map(int, each.partitions)) for each in member.assignment.topic_partitions}
 
 
+# Where offsets are to go
+
+
 class Target(msgspec.Struct, frozen=True):
     """What was asked for; ``value`` is a timestamp in ms, a number of records, or an offset."""
 
@@ -490,6 +496,9 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
     return topic, wanted
 
 
+# How far a group has come
+
+
 class Position(msgspec.Struct, frozen=True):
     """One partition. None: nothing is committed, the log's end cannot be known, no member has it."""
 
@@ -527,6 +536,9 @@ async def positions(admin: GroupAdmin, group: GroupDescription, *, is_read_commi
         who = (None, None, None) if reader is None else (reader.member_id, reader.host, reader.client_id)
         found.append(Position(each.topic, each.partition, offset, log_end, lag, *who))
     return found
+
+
+# Tables
 
 
 def listing_lines(groups: Sequence[GroupListing]) -> list[str]:
@@ -612,6 +624,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def text_of(value: object) -> str:
     """In a table."""
     return NOTHING if value is None or value == "" else str(value)
+
+
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -51,6 +51,9 @@ _Eligible = dict[tuple[str, int], tuple[Sequence[int] | None, Sequence[int] | No
 ACTIONS = ("create", "list", "describe", "alter", "delete")
 
 
+# What a broker is asked
+
+
 class PartitionDescription(msgspec.Struct, frozen=True):
     """One partition; ``leader`` is -1 when there is none."""
 
@@ -261,6 +264,9 @@ def _check(results: Sequence[Any]) -> None:
     for result in results:
         if result.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(result.error_code), getattr(result, "error_message", None))
+
+
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -93,6 +93,9 @@ Key = tuple[str, int, int]
 """Topic, partition, first offset."""
 
 
+# The command
+
+
 class Written(NamedTuple):
     """What this command did and saw."""
 
@@ -422,6 +425,9 @@ def _print(timeline: Timeline, notes: Sequence[str]) -> None:
     console.print()
 
 
+# What brokers are asked
+
+
 class TraceClient(AdminClient):
     """Methods raise as those of ``AdminClient`` do."""
 
@@ -603,6 +609,9 @@ def _fetch(at: TopicPartition, offset: int) -> dict[str, Any]:
         "forgotten_topics_data": [],
         "rack_id": "",
     }
+
+
+# The time line
 
 
 class Answer(NamedTuple):

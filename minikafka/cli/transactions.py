@@ -52,6 +52,9 @@ MAX_TRANSACTION_TIMEOUT_MIN = 15
 """Kafka's ``transaction.max.timeout.ms``, in minutes."""
 
 
+# Tables
+
+
 def listing_lines(transactions: Sequence[TransactionListing]) -> list[str]:
     """All transactional ids; nothing when there are none."""
     rows = [
@@ -121,6 +124,9 @@ def hanging_lines(producers: Sequence[ProducerState], *, now_ms: int) -> list[st
         "Topic Partition ProducerId ProducerEpoch CoordinatorEpoch StartOffset LastTimestamp Duration(min)"
     )
     return table(heads.split(), rows)
+
+
+# What a cluster is asked
 
 
 class TransactionListing(msgspec.Struct, frozen=True):
@@ -281,6 +287,9 @@ def _producer(topic: str, partition: int, found: Any) -> ProducerState:
         found.last_timestamp,
         start if start >= 0 else None,
     )
+
+
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

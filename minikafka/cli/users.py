@@ -83,6 +83,9 @@ Credentials = Mapping[ScramMechanism, int]
 """A user's mechanisms, with their iterations."""
 
 
+# Users in the store
+
+
 class StoredUsers:
     """The users of a cluster. Methods raise CommandError when the store cannot be used."""
 
@@ -233,6 +236,9 @@ def _credentials(config: Mapping[str, str]) -> dict[ScramMechanism, int]:
             except ValueError:
                 found[mechanism] = 0
     return found
+
+
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -50,6 +50,9 @@ CONFIDENCE = 0.95
 SEED = 8
 
 
+# Suites
+
+
 class Measure(msgspec.Struct, frozen=True):
     """One number of a result; ``value`` gives None where the result does not have it."""
 
@@ -170,6 +173,9 @@ SUITES: dict[str, Entry] = {
 }
 
 
+# Ratios
+
+
 class Spread(msgspec.Struct, frozen=True):
     """Of several measurements of one thing. ``low`` and ``high``: the median's interval, of 95 %."""
 
@@ -257,6 +263,9 @@ def lines(rows: Sequence[Row], names: tuple[str, str]) -> list[str]:
         ]
         table.append("| " + " | ".join(cells) + " |")
     return table
+
+
+# Turns
 
 
 class Contestant(msgspec.Struct, frozen=True):

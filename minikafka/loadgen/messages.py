@@ -50,6 +50,9 @@ _KEPT_BITS = 11
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 
 
+# Messages
+
+
 class ProduceJob(msgspec.Struct, tag="produce"):
     """``numbers``: which producers of all ``producers`` this process runs."""
 
@@ -156,6 +159,9 @@ command_decoder = msgspec.json.Decoder(Command)
 report_decoder = msgspec.json.Decoder(Report)
 
 
+# Latencies
+
+
 def encoded(message: Job | Command | Report) -> bytes:
     """As one line."""
     return msgspec.json.encode(message) + b"\n"
@@ -218,6 +224,9 @@ def percentiles(histogram: hdr.HdrHistogram) -> Percentiles | None:
         max_ms=histogram.get_max_value() / 1000,
         at_ms={f"{each:g}": histogram.get_value_at_percentile(each) / 1000 for each in PERCENTILES},
     )
+
+
+# Counting
 
 
 class Recorder:

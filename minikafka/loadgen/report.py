@@ -38,6 +38,9 @@ NINES_MAX = 5
 TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
 
+# The target's processes
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Over a run, of all processes of the target together."""
 
@@ -113,6 +116,9 @@ class UsageMeter:
         return True
 
 
+# Checks
+
+
 class Check(msgspec.Struct, frozen=True):
     """One comparison: what must be, and what was seen."""
 
@@ -162,6 +168,9 @@ def consumed(*, expected: int, seen: int, compacted: Sequence[str] = ()) -> Chec
         return Check("records consumed = records expected", expected, seen)
     why = f"offsets of {compacted[0]}, which is compacted, are no count of its records"
     return Check("records consumed, at most one an offset", expected, seen, why)
+
+
+# The report as data
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -302,6 +311,9 @@ def point(at_s: float, intervals: Sequence[Interval]) -> Point:
         p99_ms=latency.at(99) if latency else None,
         max_ms=latency.max_ms if latency else None,
     )
+
+
+# The report as a page
 
 
 def page(results: Sequence[Result]) -> str:

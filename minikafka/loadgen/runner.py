@@ -67,6 +67,9 @@ INTERRUPTED = "interrupted"
 """The problem of a run that ``is_interrupted`` ended."""
 
 
+# Jobs
+
+
 def process_count(workload: Workload, clients: int) -> int:
     """As many as asked for, or as there are cores; never more than clients."""
     return max(min(workload.processes or os.cpu_count() or 1, clients), 1)
@@ -173,6 +176,9 @@ def group_names(workload: Workload, run_id: str) -> list[str]:
 
 def _share(total: int, number: int, parts: int) -> int:
     return total // parts + (number < total % parts)
+
+
+# Worker processes
 
 
 class WorkerError(MinikafkaError):
@@ -300,6 +306,9 @@ class Fleet:
             case Interval():
                 pass
         return received
+
+
+# A run
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -75,6 +75,9 @@ LOG_TAIL_LINES = 5
 _given_out: set[int] = set()
 
 
+# As an administrator sees it
+
+
 class TargetError(MinikafkaError):
     """The target does not answer, or refuses; the message is for the person who named it."""
 
@@ -255,6 +258,9 @@ class Cluster:
 
 def _is_mock(metadata: ClusterMetadata) -> bool:
     return str(metadata.cluster_id).startswith(MOCK_CLUSTER_ID)
+
+
+# Processes
 
 
 def module_command(module: str) -> list[str]:

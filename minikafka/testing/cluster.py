@@ -89,6 +89,9 @@ DEFAULTS: dict[str, Property] = {
 }
 
 
+# Links
+
+
 class Flow:
     """What one end sends to another."""
 
@@ -251,6 +254,9 @@ class Network:
             await asyncio.gather(*(relay.shut() for relay in self._relays))
 
 
+# The gate to the store
+
+
 class GateState(Enum):
     OPEN = "open"
     HELD = "held"
@@ -296,6 +302,9 @@ class GatedSqliteStore(SqliteStore):
 
     def _idle_interval(self) -> float | None:
         return super()._idle_interval() if self._gate.state is GateState.OPEN else None
+
+
+# The disk
 
 
 class MortalFile(OsFile):
@@ -364,6 +373,9 @@ class MortalFiles(OsFiles):
     def sync_directory(self, path: str) -> None:
         if not self.is_dead:
             super().sync_directory(path)
+
+
+# Brokers
 
 
 class ClusterBroker:
@@ -559,6 +571,9 @@ class ClusterBroker:
             if other.port == port:
                 return await BrokerClient.connect(LOOPBACK, relay.port, **options)
         return await BrokerClient.connect(host, port, **options)
+
+
+# The cluster
 
 
 class Cluster(AsksGroups):

@@ -60,6 +60,9 @@ PATIENCE_MS = 3_000
 Rows = list[list[str]]
 
 
+# The state of a cluster
+
+
 class BrokerState(msgspec.Struct, frozen=True):
     """A registered broker, or one that is not and has replicas nevertheless: it is down, or was removed."""
 
@@ -360,6 +363,9 @@ def _behind(state: Any, leader: Any) -> ReplicaState:
 
 def _ago(timestamp_ms: int, now_ms: int) -> int | None:
     return None if timestamp_ms <= 0 else max(0, now_ms - int(timestamp_ms))
+
+
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

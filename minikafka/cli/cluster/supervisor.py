@@ -71,6 +71,9 @@ REQUEST_DEADLINE_S = 5.0
 CONNECT_DEADLINE_S = 5.0
 
 
+# Brokers
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemberConfig:
     """One broker: where it is, and its properties beyond that."""
@@ -343,6 +346,9 @@ async def _answers(config: MemberConfig) -> bool:
     return True
 
 
+# What is done to them
+
+
 class BrokerLife(enum.Enum):
     """What a broker of the cluster does."""
 
@@ -474,6 +480,9 @@ async def _cancel(task: asyncio.Task[None] | None) -> None:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+# Start, stop and kill from elsewhere
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -315,6 +315,9 @@ def by_size(sizes: Mapping[TopicPartition, int], topic: TopicState) -> int | Non
     return None if None in found else sum(each for each in found if each is not None)
 
 
+# api/cluster
+
+
 async def cluster(view: ClusterView, *, asked_of: int | None) -> dict[str, Any]:
     """Raises KafkaError, BrokerUnavailable: no broker answers."""
     snapshot = await view.snapshot()

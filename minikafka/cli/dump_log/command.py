@@ -131,6 +131,9 @@ DAMAGED, UNUSABLE = 1, 2
 _OFFSETS = re.compile(r"(?P<first>\d{0,19})(?P<range>:(?P<last>\d{0,19}))?", re.ASCII)
 
 
+# Decoders
+
+
 def decoded_group_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """``key`` and ``value`` as objects; the value of a tombstone is None.
 
@@ -262,6 +265,9 @@ def _json(value: Any) -> Any:
     return value
 
 
+# Output
+
+
 class Output(Protocol):
     """Where items go."""
 
@@ -389,6 +395,9 @@ def _printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+# The command
 
 
 class _Unusable(Exception):

@@ -83,6 +83,9 @@ Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
 """Key and value as objects. Raises UnreadableRecord, UnreadableShareRecord, UnreadableTransactionRecord."""
 
 
+# Paths
+
+
 class PathKind(Enum):
     """What a directory is."""
 
@@ -134,6 +137,9 @@ def _read(path: str, files: Files) -> dict[TopicPartition, int]:
         return read_offsets(files, path)
     except CorruptCheckpoint:  # a finding of its own when the log directory is verified
         return {}
+
+
+# Files
 
 
 class FileKind(Enum):

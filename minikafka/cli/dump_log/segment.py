@@ -67,6 +67,9 @@ FINDINGS_MAX = 100
 _ENTRIES_PER_READ = 8192
 
 
+# Segments
+
+
 class Finding(NamedTuple):
     """One thing that is wrong: where (``position`` in bytes, if it has one), what, and what to do."""
 
@@ -241,6 +244,9 @@ def _decode(data: bytes, header: BatchHeader) -> tuple[list[Record] | None, list
         if latest != header.max_timestamp:
             problems.append(f"{name} has max timestamp {header.max_timestamp}, its records {latest}")
     return records, problems
+
+
+# Indexes
 
 
 class IndexEntry(NamedTuple):

@@ -61,6 +61,9 @@ UnderWay = dict[TopicPartition, ReplicaAssignment]
 Partitions = dict[TopicPartition, PartitionNow]
 
 
+# How long copying takes
+
+
 class CopyEstimate(NamedTuple):
     """So many bytes, from so many brokers to so many brokers."""
 
@@ -127,6 +130,9 @@ async def estimate(
 
 def _brokers(node_ids: tuple[int, ...]) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, node_ids))
+
+
+# Executing
 
 
 async def execute(admin: AdminClient, arguments: argparse.Namespace) -> int:

@@ -56,6 +56,9 @@ FindMove = Callable[[int, int], "_Move | None"]
 """Source and target → the move between them that costs least; None: there is none."""
 
 
+# Files
+
+
 class _Partition(msgspec.Struct):
     topic: str
     partition: int
@@ -235,6 +238,9 @@ def _twice(things: Iterable[_T]) -> list[_T]:
     return [each for each, count in Counter(things).items() if count > 1]
 
 
+# Proposing a plan
+
+
 async def generate(admin: AdminClient, arguments: argparse.Namespace) -> int:
     """Print where the partitions are and where they could be. Returns the exit status.
 
@@ -294,6 +300,9 @@ async def _brokers(admin: AdminClient, arguments: argparse.Namespace) -> list[Br
             f"broker {', '.join(without)} has no rack, others have; --disable-rack-aware leaves racks aside"
         )
     return [BrokerMetadata(BrokerId(node_id), rack) for node_id, rack in zip(wanted, racks, strict=True)]
+
+
+# The best assignment
 
 
 class _Move(NamedTuple):

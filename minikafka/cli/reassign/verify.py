@@ -65,6 +65,9 @@ BROKER_CONFIGS = (LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)
 TOPIC_CONFIGS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
 
 
+# Progress
+
+
 class DirMove(NamedTuple):
     """A replica that has to be in a certain directory of its broker."""
 
@@ -337,6 +340,9 @@ def _table(rows: Sequence[tuple[str, str, int | None]], rows_max: int) -> Table:
     return table
 
 
+# Throttles
+
+
 class Throttle(NamedTuple):
     """One throttle property that is set."""
 
@@ -442,6 +448,9 @@ async def remove_throttles(admin: AdminClient, throttles: Iterable[Throttle]) ->
         if resource.type == ConfigResourceType.BROKER:
             node_id = int(resource.name) if resource.name else None
             await admin.alter_configs({resource: names}, node_id=node_id)
+
+
+# The commands
 
 
 async def verify(admin: AdminClient, plan: Plan, *, preserve_throttles: bool) -> int:

@@ -89,6 +89,9 @@ _KNOWN: Final = frozenset(map(int, ApiKey))
 _TOPIC_FIELDS: Final = frozenset(("topics", "topic_data", "forgotten_topics_data", "topic_partitions"))
 
 
+# The command
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka record``."""
     options = ProfileParser(
@@ -277,6 +280,9 @@ async def _first(work, failed: asyncio.Future[None]) -> None:  # type: ignore[no
     task.cancel()
     if failed.done():
         failed.result()
+
+
+# The relay
 
 
 class Target(NamedTuple):

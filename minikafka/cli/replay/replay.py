@@ -146,6 +146,9 @@ _NOTHING: Final = (None, "", -1, UUID(int=0))
 """And 0, where it is a session of fetches: a broker and a producer may have it for an id."""
 
 
+# The command
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka replay``."""
     options = ProfileParser(
@@ -294,6 +297,9 @@ def _as_values(report: Report) -> dict[str, Any]:
     }
 
 
+# Asking again
+
+
 class Sent(NamedTuple):
     """A request that was sent again."""
 
@@ -435,6 +441,9 @@ def _look_at(answer: asyncio.Task[Any]) -> None:
     """What went wrong with one that is not asked for its result is no warning of asyncio's."""
     if not answer.cancelled():
         answer.exception()
+
+
+# Comparing
 
 
 class Difference(NamedTuple):

@@ -75,6 +75,9 @@ _WORDS: Final = {
 """For errors of responses that have no message."""
 
 
+# Profiles
+
+
 class ProfileError(MinikafkaError):
     """A profile is missing or cannot be read; the message is for the person at the terminal."""
 
@@ -201,6 +204,9 @@ class ProfileParser(argparse.ArgumentParser):
         return action
 
 
+# Quantities
+
+
 def parse_bytes(text: str) -> int:
     """``1000000``, ``50MB`` (of 10⁶ bytes), ``64MiB`` (of 2²⁰). Raises ValueError."""
     match = _BYTES.fullmatch(text.strip())
@@ -211,6 +217,9 @@ def parse_bytes(text: str) -> int:
 
 
 DEFAULT_BOOTSTRAP: Final = DefaultValue(f"localhost:{DEFAULT_PORT}")
+
+
+# Connections and errors
 
 
 class CommandError(MinikafkaError):

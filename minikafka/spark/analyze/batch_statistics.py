@@ -69,6 +69,9 @@ _CRC_FROM = 21
 """Where the bytes begin that a batch's CRC is of."""
 
 
+# ---- batches
+
+
 def is_damaged() -> Column:
     """A piece that is no batch, or a batch whose CRC is wrong."""
     return F.col("error").isNotNull() | ~F.coalesce("crc_ok", F.lit(True))
@@ -121,6 +124,9 @@ def first_of_each(rows: DataFrame, order: str, count: int) -> DataFrame:
     """The ``count`` rows of each partition that come first by ``order``."""
     place = F.row_number().over(Window.partitionBy(*LOG).orderBy(order))
     return rows.withColumn("place", place).where(F.col("place") <= count).drop("place")
+
+
+# ---- sizes
 
 
 def partition_totals(batches: DataFrame, batch_size: int) -> DataFrame:
@@ -200,6 +206,9 @@ def _in_order() -> WindowSpec:
     return Window.partitionBy(*LOG).orderBy("base_offset", "position")
 
 
+# ---- order
+
+
 def order_totals(batches: DataFrame) -> DataFrame:
     """One row a partition: gaps, missing (offsets), overlaps; late_batches, late_records (those in late
     batches), late_max_ms (null: none)."""
@@ -240,6 +249,9 @@ def gaps(batches: DataFrame) -> DataFrame:
         .where(F.col("after_offset").isNotNull() & (missing != 0))
         .select(*LOG, "after_offset", F.col("base_offset").alias("before_offset"), missing.alias("missing"))
     )
+
+
+# ---- producers and transactions
 
 
 def duplicates(batches: DataFrame) -> DataFrame:
@@ -338,6 +350,9 @@ def transaction_totals(transactions: DataFrame) -> DataFrame:
         ]
     columns.append(count_if(F.col("state") == EMPTY).alias(EMPTY))
     return transactions.groupBy(*LOG).agg(*columns)
+
+
+# ---- replicas
 
 
 def comparisons(batches: DataFrame, limits: DataFrame) -> DataFrame:

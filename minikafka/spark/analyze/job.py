@@ -181,6 +181,9 @@ _TO_THE_END = -1
 """Spark's Kafka source: an ending offset that stands for the latest."""
 
 
+# ---- retention
+
+
 class SegmentFigures(NamedTuple):
     """One segment, the oldest first."""
 
@@ -275,6 +278,9 @@ def _cuts_by_time(segments: Sequence[SegmentFigures], retention_ms: int) -> list
         cut_ms = segment.max_timestamp + retention_ms + 1
         cuts.append(max(cut_ms, cuts[-1]) if cuts else cut_ms)
     return cuts
+
+
+# ---- figures of partitions and topics
 
 
 @dataclass(frozen=True)
@@ -588,6 +594,9 @@ def _damage(source: PartitionSource, figures: Figures) -> list[Damage]:
 
 def _without_place(error: str) -> str:
     return _PLACE.sub("", error, count=1)
+
+
+# ---- the job
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,9 @@ _COMMITTED_ARROW: Final = pa.schema(
 )
 
 
+# ---- the trial of codecs
+
+
 def read_batches(batches: DataFrame) -> DataFrame:
     """topic, partition and the bytes of each of ``batches`` (rows of ``kafka-log-batches``). A segment that
     was removed since is left out: a running broker still applies retention."""
@@ -204,6 +207,9 @@ def _tried(batch: bytes) -> tuple[int | str | None, ...]:
         return (*(None for _ in TRIED), None, str(error))
     sizes = [HEADER_SIZE + len(compress(plain, codec)) for codec in TRIED]
     return (*sizes, len(batch), None)
+
+
+# ---- from sums to figures
 
 
 class SizeTotals(NamedTuple):
@@ -327,6 +333,9 @@ def _power_of_two(number: int) -> int:
     return 1 << number.bit_length() - 1 if number else 0
 
 
+# ---- what records tell
+
+
 def summarised(sums: DataFrame) -> DataFrame:
     """Rows of ``record_sums.SUMS_SCHEMA``, one for each key, size bucket and error of a partition.
 
@@ -404,6 +413,9 @@ def topic_keys(keys: DataFrame) -> DataFrame:
         .groupBy("topic")
         .agg(F.approx_count_distinct("key", TOPIC_KEYS_ERROR).alias("keys"))
     )
+
+
+# ---- the passes
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,9 @@ _OF_TOPICS = frozenset(("producers",))
 _LOG = (("topic", pa.string()), ("partition", pa.int32()))
 
 
+# ---- the page
+
+
 class Bytes(int):
     """A size: ``1.50 GB``, with all digits when the pointer is on it."""
 
@@ -475,6 +478,9 @@ def _time(timestamp_ms: int | None) -> str:
     return "" if timestamp_ms is None else shown_time(timestamp_ms)
 
 
+# ---- charts
+
+
 def script() -> str:
     """plotly.js."""
     return str(get_plotlyjs())
@@ -601,6 +607,9 @@ def _figure(title: str) -> go.Figure:
 def _html(figure: go.Figure, name: str) -> str:
     config = {"displaylogo": False, "responsive": True}
     return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=config))
+
+
+# ---- Parquet
 
 
 def tables(analysis: Analysis) -> dict[str, pa.Table]:

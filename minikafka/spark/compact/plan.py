@@ -74,6 +74,9 @@ PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 """Kafka's default of producer.id.expiration.ms: one that was silent for so long is no active producer."""
 
 
+# ---- keys
+
+
 def newest_of_keys(records: DataFrame) -> DataFrame:
     """Of each key the offset of its newest record: topic, partition, key, offset. Records without a key
     are none.
@@ -186,6 +189,9 @@ def _with_content(records: DataFrame) -> DataFrame:
 
 def _latest(condition: Column, value: Column) -> Column:
     return f.max(f.when(condition, value))
+
+
+# ---- the copy of a group
 
 
 class CopyTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,6 +340,9 @@ def _parts(task: CopyTask) -> list[Sequence[SourceSegment]]:
     """What becomes one segment each: the group; with another codec, which may need more room than the old
     one, each of its segments, because their size is not known yet."""
     return [task.sources] if task.codec is None else [[source] for source in task.sources]
+
+
+# ---- the plan
 
 
 class ProducerInSegment(NamedTuple):

@@ -82,6 +82,9 @@ COUNTED_TOPICS_MAX = 20
 OpenStore = Callable[[str, str, SparkSession], OutputStore]
 
 
+# ---- what is read
+
+
 class ExportRange(NamedTuple):
     """What a run reads of one partition."""
 
@@ -156,6 +159,9 @@ def source_options(ranges: Sequence[ExportRange]) -> dict[str, str]:
     }
 
 
+# ---- decoders
+
+
 def make_decoder(wanted: Format, *, confluent: bool) -> Decoder:
     """``confluent``: what has a schema stands behind a schema registry's prefix. An Avro schema from a
     registry is then the reader's, and each record's own is fetched by its id.
@@ -187,6 +193,9 @@ def _text(name: str) -> str:
         raise JobError(
             f"cannot read the schema {name}: {getattr(error, 'strerror', None) or error}"
         ) from error
+
+
+# ---- the job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,9 @@ def lay_out(frame: DataFrame, by: str) -> DataFrame:
     return frame.sortWithinPartitions(*PARTITION_COLUMNS[by], "partition", "offset")
 
 
+# ---- stores
+
+
 class OutputStore(Protocol):
     """Raises OSError, or JobError with a line that says what to do."""
 
@@ -263,6 +266,9 @@ class HadoopStore:
 def _is_hidden(name: str) -> bool:
     """As readers of Parquet directories see it."""
     return any(part.startswith(("_", ".")) for part in name.split("/"))
+
+
+# ---- commits
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -149,6 +149,9 @@ SCHEMAS_CACHED_MAX = 1000
 """In a worker; a topic has a few."""
 
 
+# ---- Avro
+
+
 def avro_decoder(text: str, name: str, registry: str | None = None) -> PythonDecoder:
     """A decoder for records of the schema; ``name`` is its file's.
 
@@ -418,6 +421,9 @@ def _pairs(convert: Converter | None) -> Converter:
     return lambda values: [(key, convert(value)) for key, value in values.items()]
 
 
+# ---- JSON
+
+
 def json_type(text: str, name: str) -> StructType:
     """The type of the objects that a schema file describes; ``name`` is the file's, for the error.
 
@@ -521,6 +527,9 @@ class _JsonSchema:
 
     def _error(self, where: str, what: str) -> JobError:
         return JobError(f"the schema {self._name}: {where} {what}")
+
+
+# ---- Protobuf
 
 
 def protobuf_decoder(schema: str, *, confluent: bool) -> PythonDecoder:
@@ -749,6 +758,9 @@ def _value_reader(field: FieldDescriptor) -> Reader:
     if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64:
         return Decimal
     return lambda value: value
+
+
+# ---- a schema registry
 
 
 class UnusableSchema(JobError):

@@ -83,6 +83,9 @@ _STEPS_MAX: Final = 256
 """Words of keys that are hashed in step with others; a longer key would be a step over arrays for each."""
 
 
+# ---- rows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMapping:
     """Which columns become what. A column that is None is not there."""
@@ -244,6 +247,9 @@ def _header_lists(column: pa.Array, name: str) -> pa.Array:
         f"the column {name} is {kind}; headers are a list of struct<key: string, value: binary>, or a map of "
         "string to binary"
     )
+
+
+# ---- keys and values as bytes
 
 
 class BadRow(MinikafkaError):
@@ -471,6 +477,9 @@ def _plain(value: Any) -> Any:
             return str(value)
         case _:
             return value
+
+
+# ---- partitions
 
 
 def murmur2(keys: pa.Array) -> UInt32s:

@@ -43,9 +43,6 @@ READ_ROWS_MAX: Final = 1 << 18
 _DELTA_LOG, _ICEBERG_METADATA, _HINT = "_delta_log", "metadata", "version-hint.text"
 _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
-# ---- Delta
-
-
 _DELTA_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 """Of a table's protocol, those that a reader of its files and deletion vectors needs to do no more about."""
 
@@ -414,6 +411,9 @@ def _iceberg(source: str, catalog: str | None) -> Table:
         for task in tasks
     ]
     return Table(TableFormat.ICEBERG, source, frozenset(field.name for field in schema.fields), units)
+
+
+# ---- Delta
 
 
 def _delta(place: Location) -> Table:

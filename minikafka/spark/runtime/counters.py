@@ -55,6 +55,9 @@ REFRESH_S = 5.0
 LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"
 
 
+# ---- the ways out
+
+
 class _Counters(Collector):
     def __init__(self, counters: JobCounters) -> None:
         self._counters = counters
@@ -115,6 +118,9 @@ class MetricsPage:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+# ---- counters
 
 
 class ListenAddress(NamedTuple):

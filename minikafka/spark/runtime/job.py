@@ -67,6 +67,9 @@ REMOVALS_MAX = 10
 """An attempt makes a handful of files, so far fewer are enough."""
 
 
+# ---- Ctrl-C
+
+
 @contextmanager
 def interruptible(session: SparkSession) -> Iterator[None]:
     """SIGINT while the body runs raises KeyboardInterrupt, once Spark has released the main thread; a second
@@ -128,6 +131,9 @@ def _is_asking_the_jvm(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+# ---- progress
 
 
 class Status(NamedTuple):
@@ -284,6 +290,9 @@ def stages_now(spark: SparkSession) -> Status:
     return status
 
 
+# ---- jobs
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a job works with."""
@@ -331,6 +340,9 @@ def _run(name: str, arguments: argparse.Namespace, counters: JobCounters, work: 
                 return work(Job(spark, counters, JobProgress(spark, counters)))
         except (PySparkException, Py4JError) as error:
             raise _JobFailed(explain(error)) from error
+
+
+# ---- attempts
 
 
 def remove_attempts(files: Files, directory: str) -> None:

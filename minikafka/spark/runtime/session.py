@@ -133,6 +133,9 @@ def explain(error: BaseException) -> str:
     return _SQLSTATE.sub("", lines[0]) if lines else type(error).__name__
 
 
+# ---- the package as a zip
+
+
 def is_zipped() -> bool:
     """Whether this process imports the package from a zip, which Spark has sent everywhere already."""
     return not PACKAGE.is_dir()
@@ -187,6 +190,9 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
+# ---- Java
+
+
 class SparkMissing(MinikafkaError):
     """Spark cannot start on this machine; the message says in one line what is missing and how to get it."""
 
@@ -237,6 +243,9 @@ def _own_words(java: Path) -> str:
     return done.stderr + done.stdout
 
 
+# ---- what a JVM says
+
+
 class JvmErrors:
     """``writing_end`` is for the JVM; then comes ``started`` or ``failed``."""
 
@@ -275,6 +284,9 @@ class JvmErrors:
                         self._kept.append(line)
                     else:
                         sys.stderr.write(line)
+
+
+# ---- the session
 
 
 def add_spark_options(options: argparse.ArgumentParser) -> None:

@@ -59,6 +59,9 @@ _CAUSE: Final = re.compile(r"^\s*(?:\x1b\[\d+m)?↳(?:\x1b\[\d+m)?\s*(?P<words>.
 _ANSWER: Final = re.compile(r"<Code>(?P<code>\w+)</Code>\s*<Message>(?P<words>[^<]*)</Message>")
 
 
+# ---- file systems of Hadoop's
+
+
 class HadoopFiles:
     """A place in a file system of Hadoop's. Paths are relative to it, joined with "/".
 
@@ -226,6 +229,9 @@ class HadoopFiles:
         return reason
 
 
+# ---- S3 by the environment
+
+
 class Endpoint(NamedTuple):
     """A store that is not Amazon's, or a private way to it."""
 
@@ -299,6 +305,9 @@ def delta_options(root: str) -> dict[str, str] | None:
     return options | {"aws_allow_http": "true"} if there.is_plain else options
 
 
+# ---- Iceberg's catalogs
+
+
 def catalog_uri(text: str) -> str | None:
     """Of ``[NAME=]URI``; None: it is the name of a catalog that pyiceberg is configured for."""
     named = _NAMED.fullmatch(text)
@@ -364,6 +373,9 @@ def iceberg_errors(what: str) -> Iterator[None]:
     except tuple(found) as error:
         words = without_password(" ".join(str(error).split("\n")[0].split()))
         raise JobError(f"{what}: {words or type(error).__name__}") from error
+
+
+# ---- delta-rs
 
 
 @contextmanager

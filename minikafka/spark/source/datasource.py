@@ -130,6 +130,9 @@ _BITS: Final = {
 }
 
 
+# ---- the stream
+
+
 class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver, and reads splits in tasks."""
 
@@ -254,6 +257,9 @@ def from_json(offset: StreamOffset) -> Offsets:
     }
 
 
+# ---- records
+
+
 class KafkaLogReader(DataSourceReader):
     """A batch read."""
 
@@ -335,6 +341,9 @@ def default_schema(given: Mapping[str, str]) -> StructType:
     return record_schema(
         with_headers=options.include_headers, with_error=options.on_corrupt is OnCorrupt.COLUMN
     )
+
+
+# ---- batch headers
 
 
 class BatchHeaderReader(SplitReader):

@@ -112,6 +112,9 @@ _Places = tuple[Int64s, Int64s, Bools]
 """Where each one's bytes start and end, and which are null."""
 
 
+# ---- varints
+
+
 def read_varints(octets: Octets, positions: Int64s, bytes_max: int) -> tuple[Int64s, Int64s, Bools | None]:
     """The values at ``positions``, the positions behind them, and which are too long (None: none is)."""
     byte = octets.take(positions, mode="clip")
@@ -158,6 +161,9 @@ def skip_varints(octets: Octets, positions: Int64s, bytes_max: int) -> tuple[Int
 
 def _varint_sizes(index: Any, byte: Octets) -> int:
     return byte.size if isinstance(index, slice) else int(index.size)
+
+
+# ---- where records begin
 
 
 def append_record_starts(view: memoryview, start: int, end: int, count: int, starts: array[int]) -> None:
@@ -207,6 +213,9 @@ def _record_size(view: memoryview, position: int) -> tuple[int, int]:
     if length < 0:
         raise InvalidRecords(f"a record of length {length}")
     return behind - position + length, behind - position
+
+
+# ---- headers
 
 
 class _Found:
@@ -324,6 +333,9 @@ def _strings(octets: pa.Array) -> pa.Array:
         return pa.array([each.decode("utf-8", "replace") for each in octets.to_pylist()], type=_KEY)
 
 
+# ---- what a batch header knows
+
+
 class Rows(NamedTuple):
     """Which batch each record belongs to, and its offset from there."""
 
@@ -378,6 +390,9 @@ class Origin(NamedTuple):
     partition: int
     segment: str
     log_dir: str
+
+
+# ---- decoding
 
 
 class OffsetRange(NamedTuple):

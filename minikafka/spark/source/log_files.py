@@ -97,6 +97,9 @@ _HEADERS_MAX: Final = 4096
 """That are collected before they are handed on, where only headers are wanted."""
 
 
+# ---- partitions and segments
+
+
 class NotALogDirectory(MinikafkaError):
     """A path that is no log directory and no partition's directory; says what it is instead."""
 
@@ -321,6 +324,9 @@ def _log(
     )
 
 
+# ---- index files
+
+
 class IndexEntries(NamedTuple):
     """The offset index of a segment, as far as it is plausible; both columns ascend."""
 
@@ -420,6 +426,9 @@ def _ascending(keys: Int64s) -> int:
         return 0
     falls = np.flatnonzero(keys[1:] <= keys[:-1])
     return int(falls[0]) + 1 if falls.size else keys.size
+
+
+# ---- the walk through a segment
 
 
 class DamagedSegment(MinikafkaError):

@@ -103,6 +103,9 @@ KNOWN_OPTIONS: Final = (
 )
 
 
+# ---- filters
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """Where rows may be that match all filters; None: anywhere."""
@@ -171,6 +174,9 @@ def _above(search: Search, name: str, value: Any, *, is_open: bool) -> Search:
 
 def _below(search: Search, end: int) -> Search:
     return replace(search, end_offset=end if search.end_offset is None else min(end, search.end_offset))
+
+
+# ---- options
 
 
 class BadOption(MinikafkaError, ValueError):

@@ -59,6 +59,9 @@ from minikafka.types import TopicPartition
 _UNDECIDED: Final = -1
 
 
+# ---- bounds of a log
+
+
 def high_watermark_bound(log: PartitionLog, latest: Latest) -> int | None:
     """The high watermark that bounds what "latest" reads; None: the end of the log does."""
     if latest is Latest.LOG_END or log.checkpoint_ms is None or not log.segments:
@@ -164,6 +167,9 @@ def _blocks(log: PartitionLog, segment: SegmentFiles, *, from_offset: int) -> It
 def checked_position(file: LogFile, position: int) -> int:
     """``position`` if a batch starts there, else 0: an index may be wrong."""
     return position if position and batch_at(file.read(position, HEADER_SIZE)) is not None else 0
+
+
+# ---- transactions
 
 
 @dataclass(slots=True)
@@ -309,6 +315,9 @@ def _follow(file: LogFile, header: BatchHeader, position: int, into: Transaction
     first = into.open.pop(header.producer_id, None)
     if marker.is_abort and first is not None:
         into.aborted.append(AbortedTransaction(header.producer_id, first, header.last_offset, _UNDECIDED))
+
+
+# ---- planning
 
 
 class UnknownTopic(MinikafkaError):

@@ -88,6 +88,9 @@ OPEN_BYTES = 1024 * 1024
 """What a file more in a task is worth, in bytes read instead: so that small segments share tasks."""
 
 
+# ---- chunks
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """A chunk of one segment, for one task."""
@@ -200,6 +203,9 @@ def pack(splits: Sequence[Split], task_bytes: int, open_bytes: int) -> list[tupl
     if current:
         tasks.append(tuple(current))
     return tasks
+
+
+# ---- reading them
 
 
 class CorruptLog(MinikafkaError):
@@ -511,6 +517,9 @@ def _portions(headers: Headers) -> Iterator[Int64s]:
     """The places of batches, in portions of about ``_ROWS_MAX`` records."""
     rows = np.cumsum(headers["record_count"].astype(np.int64).clip(0))
     yield from np.split(np.arange(rows.size), np.flatnonzero(np.diff(rows // _ROWS_MAX)) + 1)
+
+
+# ---- Spark's side
 
 
 class SplitPartition(InputPartition):

@@ -87,6 +87,9 @@ _ICEBERG = re.compile(r"(?P<transform>[a-z]+)(?:\[(?P<buckets>\d+)\])?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+# ---- what an export needs
+
+
 class Conflict(Exception):
     """The table has changed since it was read; nothing was committed."""
 
@@ -307,6 +310,9 @@ def table_name(topic: str, *, errors: bool = False) -> str:
     metrics."""
     name = topic.replace(".", "_")
     return f"{name}_errors" if errors else name
+
+
+# ---- partitions
 
 
 class PartitionField(NamedTuple):

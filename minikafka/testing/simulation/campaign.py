@@ -67,6 +67,9 @@ OPTIONAL_SETTINGS: Final = frozenset(
 which is none of the broker's, would look like the one that is sought."""
 
 
+# The tally
+
+
 class TallyError(Exception):
     """The file is none of ours; says which line."""
 
@@ -210,6 +213,9 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
         start = end + 1
 
 
+# Running seeds
+
+
 def run_seed(scenario: str, seed: int) -> Outcome:
     """One seed, here. Whatever goes wrong is in the outcome."""
     logging.disable(logging.CRITICAL)
@@ -295,6 +301,9 @@ def worker_pool(jobs: int) -> ProcessPoolExecutor:
 
 def _all(scenarios: Sequence[str], seeds: range) -> Iterator[tuple[str, int]]:
     return ((scenario, seed) for seed in seeds for scenario in scenarios)
+
+
+# Shrinking
 
 
 def failure_of(plan: Plan) -> str:

@@ -53,6 +53,9 @@ SIZE_BYTES = 1 << 40
 Note = Callable[[str, object], None]
 
 
+# Files and directories
+
+
 class Survival(Enum):
     """What a power loss leaves of what was written to a file and not synced."""
 
@@ -280,6 +283,9 @@ def files_below(directory: DirectoryNode) -> list[FileNode]:
     ]
 
 
+# Faults
+
+
 def failing(operation: str, path_part: str = "", code: int = errno.EIO, *, after: int = 0) -> Fault:
     """The fault of one operation on every path that contains ``path_part``, once ``after`` have succeeded."""
     left = after
@@ -314,6 +320,9 @@ def read_only(operation: str, path: str) -> int | None:
 
 
 N = TypeVar("N", FileNode, DirectoryNode)
+
+
+# The disk
 
 
 class SimulatedDisk:

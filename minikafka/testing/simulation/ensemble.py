@@ -59,6 +59,9 @@ LATE_EXPIRY_MS = 2_000
 Note = Callable[[str, str, object], None]
 
 
+# What clients and servers say
+
+
 class Wire(Protocol):
     """One direction of a connection: in order, and nothing is lost while it lasts."""
 
@@ -149,6 +152,9 @@ class Told(NamedTuple):
 
     event: WatchEvent
     zxid: int
+
+
+# The tree
 
 
 class TreeNode:
@@ -359,6 +365,9 @@ def validate_op(op: Op) -> None:
         validate_data(op.path, op.data)
     elif isinstance(op, DeleteOp) and op.path == "/":
         raise InvalidNodeError("the root / cannot be deleted")
+
+
+# The servers
 
 
 class Wiring(Protocol):

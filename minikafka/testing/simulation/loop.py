@@ -65,6 +65,9 @@ CLOSINGS_MAX = 20
 """Awaits in ``finally`` blocks, one in the other, that are cut short when the run is over."""
 
 
+# Errors
+
+
 class SimulationError(MinikafkaError):
     """The run, or what it simulates, is not in order."""
 
@@ -98,6 +101,9 @@ class ProcessKilled(BaseException):
 
     Not an ``Exception``, so that no handler of the simulated code takes it for a fault that it can treat.
     """
+
+
+# Hosts and processes
 
 
 class Process:
@@ -226,6 +232,9 @@ def current_process() -> Process:
     return process
 
 
+# Callbacks and tasks
+
+
 class SimulatedHandle(asyncio.TimerHandle):
     """A callback, and whose it is."""
 
@@ -320,6 +329,9 @@ def _place(awaitable: Any) -> str:
     return place
 
 
+# Executors
+
+
 def submit(
     loop: VirtualTimeLoop, rng: random.Random, executor: Any, func: Callable[..., T], args: tuple[Any, ...]
 ) -> asyncio.Future[T]:
@@ -373,6 +385,9 @@ def _tell(future: asyncio.Future[Any], result: object, failure: BaseException | 
         future.set_exception(failure)
     else:
         future.set_result(result)
+
+
+# The loop
 
 
 class Network(Protocol):

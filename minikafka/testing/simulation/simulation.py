@@ -97,6 +97,9 @@ CLOSING_ROUNDS = 10
 """``finally`` blocks may start further tasks."""
 
 
+# What is not allowed, and what is in its place
+
+
 class HostClock:
     """The loop's time, as the host sees it: its wall clock may be wrong, its monotonic one is not."""
 
@@ -171,6 +174,9 @@ def _patch_clocks(patch: Callable[[Any, str, Callable[..., Any]], None], loop: V
     patch(time, "perf_counter_ns", lambda: loop.now_ns)
     patch(time, "clock_gettime", lambda clock: loop.time())
     patch(time, "clock_gettime_ns", lambda clock: loop.now_ns)
+
+
+# Brokers
 
 
 class SimulatedBroker:
@@ -331,6 +337,9 @@ class SimulatedBroker:
 
     def _note(self, event: str, detail: object = "") -> None:
         self._simulation.notes.add(self.host.name, event, detail)
+
+
+# The simulation
 
 
 @contextmanager

@@ -71,6 +71,9 @@ RETRANSMISSION_LIMIT_MS = 924_600
 """Linux's tcp_retries2 = 15."""
 
 
+# Links
+
+
 class Link:
     """From ``source`` to ``target``."""
 
@@ -205,6 +208,9 @@ class Channel:
         self.link.hold(self)
         if self._stuck is not None:
             self._stuck()
+
+
+# Transports
 
 
 class SimulatedSocket:

@@ -71,6 +71,9 @@ _ANSWERS = frozenset(
 """What may be said. Anything else is a finding."""
 
 
+# What is set
+
+
 def log_dirs(plan: Plan) -> dict[str, Property]:
     """Of each broker."""
     return {"log.dirs": ",".join(LOG_DIRECTORIES[: plan.log_dirs])}
@@ -206,6 +209,9 @@ SET_BY: dict[ActionKind, Callable[[SimulatedClient, Address, Action], Awaitable[
     ActionKind.REMOVE_CREDENTIAL: _remove_credential,
 }
 """Each is asked of the broker that the action names."""
+
+
+# The administrator
 
 
 async def insist(run: ClusterRun, action: Action) -> None:

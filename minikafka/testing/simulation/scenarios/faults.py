@@ -118,6 +118,9 @@ async def until(condition: Callable[[], bool], what: str, *, within_ms: int = HE
     raise TimeoutError(f"not within {within_ms} ms: {what}")
 
 
+# Faults of the whole cluster
+
+
 async def kill_all(run: ClusterRun, fault: Fault) -> None:
     """SIGKILL, everywhere at the same moment."""
     for broker in run.simulation.brokers.values():
@@ -159,6 +162,9 @@ async def late_expiry(run: ClusterRun, fault: Fault) -> None:
     store.late_expiry_ms = fault.amount
     await asyncio.sleep(fault.lasts_ms / 1000)
     store.late_expiry_ms = LATE_EXPIRY_MS
+
+
+# Bit rot
 
 
 class RottenBatch(NamedTuple):
@@ -249,6 +255,9 @@ def _directories(broker: SimulatedBroker) -> list[tuple[int, DirectoryNode]]:
     return found
 
 
+# Drawing
+
+
 def draw_steps(rng: random.Random, brokers: Sequence[int]) -> tuple[Step, ...]:
     """``STEPS`` times something happens to one broker or two."""
     steps = []
@@ -316,6 +325,9 @@ def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, vict
         kind=kind, victim=victim, aim=aim, other=other, lasts_ms=rng.randint(least_ms, most_ms),
         amount=amount, order=order, config=config,
     )  # fmt: skip
+
+
+# Carrying out
 
 
 async def carry_out(run: ClusterRun, steps: Sequence[Step]) -> None:

@@ -134,6 +134,9 @@ _RIGHTS = (
 )  # fmt: skip
 
 
+# Clients
+
+
 class RestrictedClient:
     """A plain producer, until the run stops."""
 
@@ -267,6 +270,9 @@ class KeyedProducer:
             if fetched.next_offset == offset:
                 return records
             offset = fetched.next_offset
+
+
+# Drawing
 
 
 def draw_swarm(seed: int, rng: random.Random) -> Plan:
@@ -476,6 +482,9 @@ def _draw_number(rng: random.Random, kind: ActionKind, replicas: int) -> int:
             return rng.randrange(2)
         case _:
             return 0
+
+
+# The run
 
 
 class SwarmRun(ClusterRun):
