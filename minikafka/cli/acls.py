@@ -1,12 +1,11 @@
 """``minikafka acls``: list, add and remove access control lists, on any Kafka broker.
 
-Kafka: ``kafka-acls.sh`` (``AclCommand``), whose options and texts are the same here: ``minikafka acls --add
---allow-principal User:alice --operation Read --topic orders`` is ``minikafka acls add --allow-principal …``.
-Different from Kafka: resources and ACLs are printed in their order, and ``--json`` prints what programs read.
+Kafka: ``kafka-acls.sh`` (``AclCommand``), whose options and texts are the same here, and the part of
+``KafkaAdminClient`` that is about ACLs: ``minikafka acls --add --allow-principal User:alice --operation Read
+--topic orders`` is ``minikafka acls add --allow-principal …``. Different from Kafka: resources and ACLs are
+printed in their order, and ``--json`` prints what programs read.
 
 Exit status: 0 when all went well, 1 when the broker refused something or cannot be reached, 2 for bad usage.
-
-What the commands about ACLs ask a cluster. Kafka: the part of ``KafkaAdminClient`` that is about ACLs.
 """
 
 from __future__ import annotations
@@ -46,6 +45,27 @@ from minikafka.security.acl import (
     camel_case,
     parse_principal,
 )
+
+PROG = "minikafka acls"
+ACTIONS = ("add", "remove", "list")
+OPERATIONS = tuple(each for each in AclOperation if each > AclOperation.ANY)
+RESOURCE_OPTIONS = {
+    ResourceType.TOPIC: "--topic",
+    ResourceType.GROUP: "--group",
+    ResourceType.CLUSTER: "--cluster",
+    ResourceType.TRANSACTIONAL_ID: "--transactional-id",
+    ResourceType.DELEGATION_TOKEN: "--delegation-token",
+    ResourceType.USER: "--user-principal",
+}
+"""``--cluster`` is the only one without a name."""
+
+CLUSTER = ResourcePatternFilter(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
+
+Entries = set[AccessControlEntry]
+Wanted = Mapping[ResourcePatternFilter, Entries]
+
+
+# What a cluster is asked
 
 
 async def describe_acls(admin: AdminClient, wanted: AclBindingFilter) -> list[AclBinding]:
@@ -102,23 +122,7 @@ async def _ask_controller(admin: AdminClient, api_key: ApiKey, body: dict[str, A
         return await admin.ask_any(api_key, body)
 
 
-PROG = "minikafka acls"
-ACTIONS = ("add", "remove", "list")
-OPERATIONS = tuple(each for each in AclOperation if each > AclOperation.ANY)
-RESOURCE_OPTIONS = {
-    ResourceType.TOPIC: "--topic",
-    ResourceType.GROUP: "--group",
-    ResourceType.CLUSTER: "--cluster",
-    ResourceType.TRANSACTIONAL_ID: "--transactional-id",
-    ResourceType.DELEGATION_TOKEN: "--delegation-token",
-    ResourceType.USER: "--user-principal",
-}
-"""``--cluster`` is the only one without a name."""
-
-CLUSTER = ResourcePatternFilter(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
-
-Entries = set[AccessControlEntry]
-Wanted = Mapping[ResourcePatternFilter, Entries]
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

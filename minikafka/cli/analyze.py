@@ -2,11 +2,10 @@
 
 Reads Kafka's files straight from storage, ours or Apache Kafka's; a broker may be running on them. Nothing
 is changed in them, and nothing is written but what ``--output``, ``--html``, ``--json`` and ``--parquet``
-name. ``minikafka.spark.analyze.analysis`` says what the figures are.
+name; the terminal is told at the end what was found, with a table of topics.
+``minikafka.spark.analyze.analysis`` says what the figures are.
 
 Exit status: 0 done; 1 it cannot be done, in one line; 2 bad usage.
-
-What ``minikafka analyze`` says on the terminal at the end: what was found, and a table of topics.
 """
 
 from __future__ import annotations
@@ -51,6 +50,11 @@ FINDINGS_MAX = 30
 """The gravest; the report has all, and what to do."""
 
 STYLES = {"error": "red", "warning": "yellow", "notice": "default"}
+
+EVERY_TOPIC = "*"
+
+
+# What is said at the end
 
 
 def print_summary(analysis: Analysis, written: Sequence[str], console: Console | None = None) -> None:
@@ -103,7 +107,7 @@ def _row(topic: Topic) -> tuple[str, ...]:
     )
 
 
-EVERY_TOPIC = "*"
+# The command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -273,7 +277,7 @@ def _is_uri(path: str) -> bool:
 
 def _open_stores(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Those of outputs that are URIs, also before the work. Raises JobError: one cannot be written."""
-    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.runtime.stores import HadoopFiles
     from minikafka.spark.source.storage import location
 
     for option in ("output", "parquet", "html", "json"):
@@ -314,7 +318,7 @@ def _write(spark: SparkSession, analysis: Analysis, arguments: argparse.Namespac
 
 def _write_text(spark: SparkSession, path: str, text: str) -> None:
     """Raises CommandError, JobError."""
-    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.runtime.stores import HadoopFiles
     from minikafka.spark.source.storage import location
 
     if _is_uri(path):
@@ -326,7 +330,7 @@ def _write_text(spark: SparkSession, path: str, text: str) -> None:
 def _upload_tables(spark: SparkSession, path: str, analysis: Analysis) -> None:
     """Raises JobError."""
     from minikafka.spark.analyze.report import parquet_files
-    from minikafka.spark.runtime.hadoop import HadoopFiles
+    from minikafka.spark.runtime.stores import HadoopFiles
     from minikafka.spark.source.storage import location
 
     files = HadoopFiles(location(path).text, spark)

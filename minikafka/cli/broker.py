@@ -1,20 +1,16 @@
 """``minikafka-broker``: reads the configuration, runs one broker, and stops it cleanly on SIGTERM or SIGINT.
 
 Exit status: 0 after a clean stop, 1 when the broker cannot start or fails, 2 for bad usage. What an operator
-did wrong is one line, never a traceback. A second signal ends the process at once, as a crash would.
+did wrong is one line, never a traceback.
 
-Runs a broker on an event loop until a signal, or a failure inside, ends it.
+The first signal stops the broker cleanly, also in the middle of its start. The second ends the process at
+once; the data is then as after a crash. uvloop is used where it is installed. A broker that is ready says
+where it listens, where its data is, and how to try it.
 
-The first SIGTERM or SIGINT stops the broker cleanly, also in the middle of its start. The second ends the
-process at once; the data is then as after a crash. uvloop is used where it is installed.
-
-The directory behind ``--in-memory``: it goes with the process.
-
-It lies in ``/dev/shm``, which is memory, where there is one with room to spare (containers often have 64
-MiB of it, which a broker fills in a second), and in the usual place for temporary files otherwise. A process
-that is killed with SIGKILL cannot remove it; the next broker does, because the lock is no longer held.
-
-What a broker says when it is ready: where it listens, where its data is, how to try it.
+The directory behind ``--in-memory`` goes with the process. It lies in ``/dev/shm``, which is memory, where
+there is one with room to spare (containers often have 64 MiB of it, which a broker fills in a second), and in
+the usual place for temporary files otherwise. A process that is killed with SIGKILL cannot remove it; the
+next broker does, because the lock is no longer held.
 """
 
 from __future__ import annotations
@@ -54,8 +50,38 @@ if TYPE_CHECKING:
     from minikafka.security.secure_setup import SecureSetup
     from minikafka.server.http.pages import ConsoleApi, ConsoleHost
 
+logger = logging.getLogger("minikafka.cli.broker")
+
 LAST_LABEL = "stop it"
 STATUS_PAGE_LABEL = "status page"
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+SHARED_MEMORY = "/dev/shm"
+ROOM_BYTES = 1024 * 1024 * 1024
+"""Free memory file system that makes it worth using: one segment of Kafka's default size."""
+
+_PREFIX = "minikafka-"
+_LOCK = ".in-memory"
+
+FAILURE = 1
+USAGE_ERROR = 2
+
+HTTP_PORT_BASE = 9403
+"""The HTTP port is this and the broker's id, where nothing says otherwise: 9404 for broker 1, where Kafka's
+metrics are usually found, and brokers on one machine have one each."""
+
+OFF = "off"
+DEFAULT_PORT = 9092
+
+_WIDTH = 78
+_EPILOG = """\
+Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
+log.segment.bytes), the file, and defaults, in this order. --properties lists them all.
+"""
+
+
+# What is said at the start
 
 
 def banner_lines(
@@ -161,10 +187,7 @@ def print_banner(lines: Sequence[tuple[str, str]], stream: TextIO | None = None)
     Console(file=out).print(Panel(body, title=lines[0][1], title_align="left", expand=False))
 
 
-logger = logging.getLogger("minikafka.cli.broker")
-
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# Running
 
 
 def run_broker(
@@ -298,12 +321,7 @@ def _why_no_metrics(*, config: BrokerConfig, usual_port: int | None) -> str | No
     return None
 
 
-SHARED_MEMORY = "/dev/shm"
-ROOM_BYTES = 1024 * 1024 * 1024
-"""Free memory file system that makes it worth using: one segment of Kafka's default size."""
-
-_PREFIX = "minikafka-"
-_LOCK = ".in-memory"
+# The directory of a broker in memory
 
 
 class TemporaryDirectory:
@@ -364,21 +382,7 @@ def _parent() -> str:
     return tempfile.gettempdir()
 
 
-FAILURE = 1
-USAGE_ERROR = 2
-
-HTTP_PORT_BASE = 9403
-"""The HTTP port is this and the broker's id, where nothing says otherwise: 9404 for broker 1, where Kafka's
-metrics are usually found, and brokers on one machine have one each."""
-
-OFF = "off"
-DEFAULT_PORT = 9092
-
-_WIDTH = 78
-_EPILOG = """\
-Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
-log.segment.bytes), the file, and defaults, in this order. --properties lists them all.
-"""
+# The command
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -3,19 +3,15 @@ Spark.
 
 Without ``--bootstrap-server`` no broker may hold the directory, which is locked until the end. With it,
 the broker that has the directory keeps serving, says how its topics are configured, and puts the new
-segments in at the end. What may be compacted, and what is retained, is what the broker's own cleaner does
+segments in at the end. Which broker that is says ``meta.properties``; the swap is asked for with
+AlterClientQuotas and an entity type of our own (``server.apis.client_quotas``), which other brokers than
+minikafka's refuse. What may be compacted, and what is retained, is what the broker's own cleaner does
 (``minikafka.log.compaction.cleaner``); ``minikafka.spark.compact.job`` says how.
 
 A directory does not know how its topics are configured: without a broker, ``--config`` says what is not
 Kafka's default, and naming a topic says that it is a compacted one.
 
 Exit status: 0 done; 1 it cannot be done or the broker refused it, in one line; 2 bad usage.
-
-What ``minikafka compact`` asks of the broker that holds a log directory: its topics' configuration,
-and to put in what was prepared.
-
-Which broker that is says ``meta.properties``. The swap is asked for with AlterClientQuotas and an entity
-type of our own (``server.apis.client_quotas``), which other brokers than minikafka's refuse.
 """
 
 from __future__ import annotations
@@ -68,6 +64,14 @@ SWAP_TIMEOUT_MS = 600_000
 """A swap waits for fsyncs of a directory, and for its turn on a busy disk thread."""
 
 T = TypeVar("T")
+
+PROG = "minikafka compact"
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+_PARTITION = re.compile(r"(?P<topic>[^:]+)(?::(?P<partition>[0-9]{1,10}))?")
+
+
+# The broker that has the directory
 
 
 class BrokerOfDirectory:
@@ -165,10 +169,7 @@ def _topic_config(result: Any) -> TopicConfig:
     return config
 
 
-PROG = "minikafka compact"
-CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
-
-_PARTITION = re.compile(r"(?P<topic>[^:]+)(?::(?P<partition>[0-9]{1,10}))?")
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,17 +1,12 @@
 """``minikafka configs``: show and change what can be configured while a cluster runs.
 
-Kafka: ``kafka-configs.sh`` (``ConfigCommand``), its options and its output. Where it differs: a SCRAM
-password may come from ``--password-file``, the environment or a prompt, and is in no message; bad usage ends
-with the status 2.
+Kafka: ``kafka-configs.sh`` (``ConfigCommand``, ``ConfigCommandOptions``), its options with their order and
+words, and its output. Where it differs: a SCRAM password may come from ``--password-file``, the environment
+or a prompt, and is in no message, as no value is that may be a secret; bad usage ends with the status 2.
 
 Requests go where Kafka's own client sends them: those about a broker or its loggers to that broker.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
-
-What ``minikafka configs`` is asked: the options of ``kafka-configs.sh``, and what they come to.
-
-Kafka: ``ConfigCommand.ConfigCommandOptions``, its order and its words. A value may be a secret, so no error
-has one.
 """
 
 from __future__ import annotations
@@ -84,6 +79,29 @@ _COMMA = re.compile("," + _NOT_IN_BRACKETS)
 _EQUALS = re.compile(r"\s*=\s*" + _NOT_IN_BRACKETS)
 _BRACKETS = re.compile(r"[\[\]]")
 _KEY = re.compile(r"[a-zA-Z0-9._-]*")
+
+CLIENT_NAME = "minikafka-configs"
+_SET, _DELETE = 0, 1
+_RESOURCES = {
+    TOPICS: (ConfigResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
+    BROKERS: (ConfigResourceType.BROKER, ConfigSource.DYNAMIC_BROKER_CONFIG),
+    BROKER_LOGGERS: (ConfigResourceType.BROKER_LOGGER, None),
+    CLIENT_METRICS: (ConfigResourceType.CLIENT_METRICS, ConfigSource.CLIENT_METRICS_CONFIG),
+    GROUPS: (ConfigResourceType.GROUP, ConfigSource.GROUP_CONFIG),
+}
+_SOURCES = {
+    ConfigSource.CLIENT_METRICS_CONFIG: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    ConfigSource.GROUP_CONFIG: "DYNAMIC_GROUP_CONFIG",
+}
+"""What Kafka's client calls them where the protocol says otherwise."""
+_QUOTA_TYPES = {USERS: USER, CLIENTS: CLIENT_ID, IPS: IP}
+_QUOTAS = frozenset(quota.value for quota in QuotaType)
+IP_QUOTAS = frozenset({"connection_creation_rate"})
+"""``DynamicConfig.Ip.names``."""
+_CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,9})(?:,|$))?(?:password=(.*))?", re.DOTALL)
+
+
+# What is asked for
 
 
 class Entities(NamedTuple):
@@ -281,29 +299,6 @@ def entity_text(parts: Mapping[str, Any]) -> str:
     )
 
 
-__all__ = ["main", "parser"]
-
-CLIENT_NAME = "minikafka-configs"
-_SET, _DELETE = 0, 1
-_RESOURCES = {
-    TOPICS: (ConfigResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
-    BROKERS: (ConfigResourceType.BROKER, ConfigSource.DYNAMIC_BROKER_CONFIG),
-    BROKER_LOGGERS: (ConfigResourceType.BROKER_LOGGER, None),
-    CLIENT_METRICS: (ConfigResourceType.CLIENT_METRICS, ConfigSource.CLIENT_METRICS_CONFIG),
-    GROUPS: (ConfigResourceType.GROUP, ConfigSource.GROUP_CONFIG),
-}
-_SOURCES = {
-    ConfigSource.CLIENT_METRICS_CONFIG: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    ConfigSource.GROUP_CONFIG: "DYNAMIC_GROUP_CONFIG",
-}
-"""What Kafka's client calls them where the protocol says otherwise."""
-_QUOTA_TYPES = {USERS: USER, CLIENTS: CLIENT_ID, IPS: IP}
-_QUOTAS = frozenset(quota.value for quota in QuotaType)
-IP_QUOTAS = frozenset({"connection_creation_rate"})
-"""``DynamicConfig.Ip.names``."""
-_CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,9})(?:,|$))?(?:password=(.*))?", re.DOTALL)
-
-
 class Changes(NamedTuple):
     """What to set and what to remove, by name. The values may be secrets."""
 
@@ -323,6 +318,9 @@ class Credential(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Credential({self.mechanism.mechanism_name}, iterations={self.iterations})"
+
+
+# The command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,13 +4,11 @@ Kafka: ``kafka-console-consumer.sh`` (``ConsoleConsumer``), whose options work h
 ``--print`` and ``--json`` say the same in fewer words. aiokafka's consumer does the work. Different: with a
 group nothing else is chosen, and a topic that does not exist is an error.
 
+A record is shown as Kafka's ``DefaultMessageFormatter`` does it, or as JSON. Fields come in Kafka's order
+whatever the order they are asked for in. In JSON, bytes that are not UTF-8 are ``{"base64": …}``.
+
 Exit status: 0 when it ended by itself, 1 when something is refused or no broker answers, 2 for bad usage, 130
 after Ctrl-C.
-
-How ``minikafka consume`` shows a record: as Kafka's ``DefaultMessageFormatter`` does, or as JSON.
-
-Fields come in Kafka's order whatever the order they are asked for in. In JSON, bytes that are not UTF-8 are
-``{"base64": …}``.
 """
 
 from __future__ import annotations
@@ -49,6 +47,15 @@ from minikafka.types import TopicPartition
 FIELDS = ("timestamp", "partition", "offset", "headers", "key", "value")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _encode = msgspec.json.Encoder().encode
+
+PROG = "minikafka consume"
+POLL_MS = 200
+"""How often an end is looked for while nothing comes."""
+RECORDS_MAX = 500
+"""Printed at once (Kafka's max.poll.records)."""
+
+
+# How a record is shown
 
 
 class RecordFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,11 +143,7 @@ def _text(value: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(value).decode()}
 
 
-PROG = "minikafka consume"
-POLL_MS = 200
-"""How often an end is looked for while nothing comes."""
-RECORDS_MAX = 500
-"""Printed at once (Kafka's max.poll.records)."""
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -52,6 +52,8 @@ INTERVAL = "10s"
 _TIME = re.compile(r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
+_OF_TABLES = ("catalog", "namespace", "partition_by", "upsert", "merge_mode", "expire_snapshots_older_than")
+
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka export``."""
@@ -187,9 +189,6 @@ def _bytes(text: str) -> int:
     return size
 
 
-_OF_TABLES = ("catalog", "namespace", "partition_by", "upsert", "merge_mode", "expire_snapshots_older_than")
-
-
 def _check_options(options: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     """Ends the process where options contradict each other; fills in defaults that depend on the format."""
     if given.format == PARQUET:
@@ -227,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"minikafka export: {error}", file=sys.stderr)
         return FAILURE
     from minikafka.spark.export.decoding import parse_formats
-    from minikafka.spark.export.registry import fetched
+    from minikafka.spark.export.record_schemas import fetched
 
     try:
         keys = parse_formats(arguments.key_format, arguments.key_schema, "key")
@@ -311,7 +310,7 @@ def _export_files(job: Job, wanted: ExportOptions) -> None:
 
 def _export_tables(job: Job, arguments: argparse.Namespace, wanted: ExportOptions, tables: Tables) -> None:
     from minikafka.spark.tables.job import TableOptions, export_tables
-    from minikafka.spark.tables.partitioning import parse_partitions
+    from minikafka.spark.tables.table import parse_partitions
 
     text = arguments.partition_by
     options = TableOptions(

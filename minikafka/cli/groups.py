@@ -1,30 +1,19 @@
 """``minikafka groups``: list and describe consumer groups, reset their offsets, delete them.
 
-Kafka: ``kafka-consumer-groups.sh`` (``ConsumerGroupCommand``), whose options work here. Different: the
-actions are words (``--list`` and its like work too), states and types are always shown, and a reset shows
-where offsets are now.
+Kafka: ``kafka-consumer-groups.sh`` (``ConsumerGroupCommand``), whose options work here, and the part of
+``KafkaAdminClient`` about consumer groups (``CoordinatorStrategy``, ``DescribeConsumerGroupsHandler``,
+``ListConsumerGroupOffsetsHandler``). It works with any broker. Different: the actions are words (``--list``
+and its like work too), states and types are always shown, and a reset shows where offsets are now. Tables
+have a group or partition a line, so that other tools can cut them.
+
+What ``reset-offsets`` is going to do is a plan, shown before anything is done (Kafka:
+``prepareOffsetsToReset``). A new offset always lies within the log: what would lie outside is moved to its
+nearer end, and the plan says so.
+
+The coordinator does not look into what a member of a classic group was assigned
+(``ConsumerProtocol.deserializeAssignment``), so it may be anything; what is no assignment counts as none.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
-
-Where a group's offsets are to go: what ``minikafka groups reset-offsets`` shows before it does anything.
-
-Kafka: ``ConsumerGroupCommand.prepareOffsetsToReset``. A new offset always lies within the log: what would lie
-outside is moved to its nearer end, and the plan says so.
-
-Groups for people: tables in plain text, a group or partition a line, so that other tools can cut them.
-
-How far a group has come: its committed offsets beside the ends of the logs, and their members.
-
-Kafka: ``ConsumerGroupCommand.collectGroupOffsets``.
-
-What ``minikafka groups`` asks a cluster: one method per question, answers as plain values.
-
-Kafka: the part of ``KafkaAdminClient`` about consumer groups (``CoordinatorStrategy``,
-``DescribeConsumerGroupsHandler``, ``ListConsumerGroupOffsetsHandler``). Works with any broker.
-
-What a member of a classic consumer group was assigned. Kafka: ``ConsumerProtocol.deserializeAssignment``.
-
-The coordinator does not look into it, so it may be anything; what is no assignment counts as none.
 """
 
 from __future__ import annotations
@@ -66,6 +55,31 @@ from minikafka.types import TopicPartition
 
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
 
+LATEST, EARLIEST = -1, -2
+"""In place of a timestamp (ListOffsets)."""
+
+NO_OFFSET = -1
+_NO_GENERATION = -1
+
+Kind = Literal["earliest", "latest", "current", "time", "shift", "offset", "file"]
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+Topics = Sequence[tuple[str, list[int] | None]]
+"""Each with its partitions; None: all."""
+
+NOTHING = "-"
+
+PROG = "minikafka groups"
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+ACTIONS = ("list", "describe", "reset-offsets", "delete")
+
+
+# What a cluster is asked
+
 
 def read_assignment(data: bytes) -> dict[str, list[int]]:
     """Topic → partitions; all versions of the format begin like the first. Nothing for other bytes."""
@@ -85,13 +99,6 @@ def read_assignment(data: bytes) -> dict[str, list[int]]:
     except (struct.error, UnicodeDecodeError):
         return {}
     return assignment
-
-
-LATEST, EARLIEST = -1, -2
-"""In place of a timestamp (ListOffsets)."""
-
-NO_OFFSET = -1
-_NO_GENERATION = -1
 
 
 class GroupListing(msgspec.Struct, frozen=True):
@@ -342,12 +349,7 @@ def _assigned(member: Any) -> dict[str, list[int]]:
     return {each.topic_name: sorted(map(int, each.partitions)) for each in member.assignment.topic_partitions}
 
 
-Kind = Literal["earliest", "latest", "current", "time", "shift", "offset", "file"]
-
-_DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
-    re.ASCII | re.IGNORECASE,
-)
+# Where offsets are to go
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -482,10 +484,6 @@ def parse_duration(text: str) -> int:
         raise ValueError(f"{text}: is longer than a duration may be") from None
 
 
-Topics = Sequence[tuple[str, list[int] | None]]
-"""Each with its partitions; None: all."""
-
-
 def parse_topic(text: str) -> tuple[str, list[int] | None]:
     """``orders`` (all partitions) or ``orders:0,1``. Raises ValueError."""
     topic, separator, partitions = text.partition(":")
@@ -496,6 +494,9 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
     if not topic or (wanted is not None and min(wanted) < 0):
         raise ValueError(f"--topic {text}: must be TOPIC or TOPIC:0,1,2")
     return topic, wanted
+
+
+# How far a group has come
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -537,7 +538,7 @@ async def positions(admin: GroupAdmin, group: GroupDescription, *, is_read_commi
     return found
 
 
-NOTHING = "-"
+# Tables
 
 
 def listing_lines(groups: Sequence[GroupListing]) -> list[str]:
@@ -625,9 +626,7 @@ def text_of(value: object) -> str:
     return NOTHING if value is None or value == "" else str(value)
 
 
-PROG = "minikafka groups"
-ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-ACTIONS = ("list", "describe", "reset-offsets", "delete")
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

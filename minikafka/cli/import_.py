@@ -27,8 +27,8 @@ from minikafka.spark.runtime.session import check_pyspark
 from minikafka.units import format_bytes, format_rate
 
 if TYPE_CHECKING:
-    from minikafka.spark.load.formats import Side
     from minikafka.spark.load.job import Imported, ImportOptions
+    from minikafka.spark.load.rows import Side
 
 PROG = "minikafka import"
 TABLE_FORMATS = ("parquet", "iceberg", "delta")
@@ -224,7 +224,7 @@ def _options(arguments: argparse.Namespace, config: TopicConfig) -> ImportOption
 
 def _side(arguments: argparse.Namespace, what: str) -> Side:
     from minikafka.spark.export.decoding import Kind
-    from minikafka.spark.load.formats import Side, read_schema
+    from minikafka.spark.load.rows import Side, read_schema
 
     kind = Kind(getattr(arguments, f"{what}_format"))
     schema, message = b"", ""

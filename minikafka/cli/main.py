@@ -15,7 +15,7 @@ from minikafka import __version__
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "acls": ("acls", "list, add and remove access control lists"),
     "analyze": ("analyze", "analyze log directories; compare replicas (Spark)"),
-    "bench": ("bench.command", "benchmark any broker: throughput, latency, comparisons"),
+    "bench": ("bench", "benchmark any broker: throughput, latency, comparisons"),
     "broker": ("broker", "run a broker"),
     "certs": ("certs", "a certificate authority; certificates for brokers and clients"),
     "cluster": ("cluster.command", "run several brokers on this machine; describe a cluster"),
@@ -43,7 +43,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "streams": ("streams", "list, describe and delete streams groups; reset and delete their offsets"),
     "topics": ("topics", "create, list, describe, alter and delete topics"),
     "tour": ("tour.command", "watch brokers replicate: stories, step by step, in virtual time"),
-    "trace": ("trace.command", "follow a record over all brokers, as a time line"),
+    "trace": ("trace", "follow a record over all brokers, as a time line"),
     "transactions": ("transactions", "list and describe transactions; find and abort hanging ones"),
     "users": ("users", "SCRAM users: create, change password, delete, list; end their sessions"),
     "why": ("why.command", "why a partition, fetch, group, … is as it is, with the evidence"),

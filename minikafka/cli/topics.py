@@ -1,15 +1,12 @@
 """``minikafka topics``: create, list, describe, alter and delete topics, on any Kafka broker.
 
-Kafka: ``kafka-topics.sh`` (``TopicCommand``), whose options work here too: ``minikafka topics --create
---topic orders --partitions 3`` is ``minikafka topics create orders --partitions 3``. Different from Kafka:
-``alter`` also sets and removes configurations, and ``--json`` prints what programs can read.
+Kafka: ``kafka-topics.sh`` (``TopicCommand``), whose options work here too, and the part of
+``KafkaAdminClient`` that is about topics: ``minikafka topics --create --topic orders --partitions 3`` is
+``minikafka topics create orders --partitions 3``. Different from Kafka: ``alter`` also sets and removes
+configurations, and ``--json`` prints what programs can read. Requests have the versions that both sides
+speak.
 
 Exit status: 0 when all went well, 1 when the broker refused something or cannot be reached, 2 for bad usage.
-
-What ``minikafka topics`` asks a broker: one method per request, errors as exceptions.
-
-Kafka: the part of ``KafkaAdminClient`` that is about topics. Works with any broker, for the versions that
-both sides speak.
 """
 
 from __future__ import annotations
@@ -50,6 +47,11 @@ _PARTITIONS_PER_PAGE = 2000
 
 _Eligible = dict[tuple[str, int], tuple[Sequence[int] | None, Sequence[int] | None]]
 """Eligible leader replicas and last known ones of each topic's partitions."""
+
+ACTIONS = ("create", "list", "describe", "alter", "delete")
+
+
+# What a broker is asked
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
@@ -264,7 +266,7 @@ def _check(results: Sequence[Any]) -> None:
             raise KafkaError(ErrorCode(result.error_code), getattr(result, "error_message", None))
 
 
-ACTIONS = ("create", "list", "describe", "alter", "delete")
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,21 +1,15 @@
 """``minikafka transactions``: what transactional producers are doing; find and abort transactions that hang.
 
 Kafka: ``kafka-transactions.sh`` (``TransactionsCommand``, KIP-664), whose subcommands and options work here
-under the same names.
+under the same names and whose tables have the same heads, and the part of ``KafkaAdminClient`` about
+transactions (``ListTransactionsHandler``, ``DescribeTransactionsHandler``, ``DescribeProducersHandler``,
+``AbortTransactionHandler``). It works with any broker since Kafka 3.0.
 
 A transaction hangs in a partition when it has been open for longer than any transaction may, and its
 coordinator does not know of it: no marker will come, and committed records behind it are not read. ``abort``
 writes the marker.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
-
-Transactions for people: tables in plain text with the heads that ``kafka-transactions.sh`` has.
-
-What ``minikafka transactions`` asks a cluster: one method per question, answers as plain values.
-
-Kafka: the part of ``KafkaAdminClient`` about transactions (``ListTransactionsHandler``,
-``DescribeTransactionsHandler``, ``DescribeProducersHandler``, ``AbortTransactionHandler``). Works with any
-broker since Kafka 3.0.
 """
 
 from __future__ import annotations
@@ -48,6 +42,17 @@ from minikafka.types import NO_LEADER, TopicPartition
 
 NONE = "None"
 MINUTE_MS = 60_000
+
+PARTITIONS_MAX = 500
+"""Of one DescribeProducers (``TransactionsCommand.MAX_BATCH_SIZE``)."""
+
+PROG = "minikafka transactions"
+ACTIONS = ("list", "describe", "describe-producers", "find-hanging", "abort")
+MAX_TRANSACTION_TIMEOUT_MIN = 15
+"""Kafka's ``transaction.max.timeout.ms``, in minutes."""
+
+
+# Tables
 
 
 def listing_lines(transactions: Sequence[TransactionListing]) -> list[str]:
@@ -121,8 +126,7 @@ def hanging_lines(producers: Sequence[ProducerState], *, now_ms: int) -> list[st
     return table(heads.split(), rows)
 
 
-PARTITIONS_MAX = 500
-"""Of one DescribeProducers (``TransactionsCommand.MAX_BATCH_SIZE``)."""
+# What a cluster is asked
 
 
 class TransactionListing(msgspec.Struct, frozen=True):
@@ -285,10 +289,7 @@ def _producer(topic: str, partition: int, found: Any) -> ProducerState:
     )
 
 
-PROG = "minikafka transactions"
-ACTIONS = ("list", "describe", "describe-producers", "find-hanging", "abort")
-MAX_TRANSACTION_TIMEOUT_MIN = 15
-"""Kafka's ``transaction.max.timeout.ms``, in minutes."""
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,19 +1,18 @@
 """``minikafka users``: who may log in with SCRAM, and an end to a user's sessions.
 
-Kafka: the part of ``kafka-configs.sh`` about credentials (KIP-554). With ``--coordination`` the credentials
-are written into the store itself, so that the first broker finds them; ``--command-config`` has the broker's
-properties ``zookeeper.…`` then, as Kafka's ``--zk-tls-config-file``. ``kill-sessions`` is minikafka's own:
+Kafka: the part of ``kafka-configs.sh`` about credentials (KIP-554). ``kill-sessions`` is minikafka's own:
 every broker closes the connections that a user has logged in on (``server.apis.client_quotas``).
+
+With ``--coordination`` the credentials are written into the store itself, so that the first broker finds
+them; ``--command-config`` has the broker's properties ``zookeeper.…`` then, as Kafka's
+``--zk-tls-config-file``. Kafka: ``kafka-configs.sh --zookeeper`` (until 3.x),
+``ZkAdminManager.alterUserScramCredentials``, ``ScramCredentialUtils``. A user's credentials lie at
+``/config/users/<user>``, a property for each mechanism, beside the user's quotas. What is written carries the
+notification that running brokers follow.
 
 No password is on a command line or in a message: see ``cli.shared.credentials``.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
-
-SCRAM users in the coordination store, where no broker need run yet.
-
-Kafka: ``kafka-configs.sh --zookeeper`` (until 3.x), ``ZkAdminManager.alterUserScramCredentials``,
-``ScramCredentialUtils``. A user's credentials lie at ``/config/users/<user>``, a property for each mechanism,
-beside the user's quotas. What is written carries the notification that running brokers follow.
 """
 
 from __future__ import annotations
@@ -76,6 +75,15 @@ ZOOKEEPER_PREFIX: Final = "zookeeper."
 """Of the properties that say how ZooKeeper is reached."""
 WRITE_ATTEMPTS_MAX = 5
 """Lost races before a change gives up."""
+
+PROG = "minikafka users"
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+
+Credentials = Mapping[ScramMechanism, int]
+"""A user's mechanisms, with their iterations."""
+
+
+# Users in the store
 
 
 class StoredUsers:
@@ -230,11 +238,7 @@ def _credentials(config: Mapping[str, str]) -> dict[ScramMechanism, int]:
     return found
 
 
-PROG = "minikafka users"
-DEFAULT_MECHANISM = "SCRAM-SHA-512"
-
-Credentials = Mapping[ScramMechanism, int]
-"""A user's mechanisms, with their iterations."""
+# The command
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,17 +1,13 @@
-"""Two targets that took turns: ratios of neighbouring turns, and how far they spread.
+"""Two targets, run by run in turns: A B A B …, so that a machine that slows down slows both; and how their
+turns compare.
 
 A ratio is of two turns next to each other, so that it holds while the machine's speed drifts; what is said of
-many is their median, the least and the greatest, and a bootstrap interval of the median.
+many is their median, the least and the greatest, and a bootstrap interval of the median. A target that fails
+in a turn loses that turn: it has no value there, and the problem is told.
 
-Two targets, run by run in turns: A B A B …, so that a machine that slows down slows both.
-
-A target that fails in a turn loses that turn: it has no value there, and the problem is told.
-
-The workloads that ``minikafka bench compare`` knows by name, and what is compared of each.
-
-``SUITES`` is the list of the table in ``docs/how-to/load.md``. Each turn gets fresh topics; a target lives
-for all rounds of a workload, and its first turn does not count (a JVM compiles in it), but where ``is_fresh``
-says otherwise.
+``SUITES`` are the workloads that ``minikafka bench compare`` knows by name, and what is compared of each: the
+list of the table in ``docs/how-to/load.md``. Each turn gets fresh topics; a target lives for all rounds of a
+workload, and its first turn does not count (a JVM compiles in it), but where ``is_fresh`` says otherwise.
 """
 
 from __future__ import annotations
@@ -40,6 +36,21 @@ START = "seconds to start"
 """The fact of a result that says how long the target took to start, s."""
 
 Value = Callable[[Result], float | None]
+
+LINGER = {"acks": "1", "linger.ms": "5"}
+ONE = {"acks": "1", "linger.ms": "0", "batch.num.messages": "1"}
+AT_ONCE = {"acks": "1", "linger.ms": "0"}
+MOCK_KEEPS_RECORDS = 4_000
+"""Of 1 KB in a partition, out of the mock's 5 MiB; it gives a topic four partitions."""
+TOPICS = 40
+"""640 MB to read before it begins again."""
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+SEED = 8
+
+
+# Suites
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -85,15 +96,6 @@ def _idle(result: Result) -> float | None:
 
 def _loaded(result: Result) -> float | None:
     return result.usage.resident_peak_bytes / 1e6 if result.usage is not None else None
-
-
-LINGER = {"acks": "1", "linger.ms": "5"}
-ONE = {"acks": "1", "linger.ms": "0", "batch.num.messages": "1"}
-AT_ONCE = {"acks": "1", "linger.ms": "0"}
-MOCK_KEEPS_RECORDS = 4_000
-"""Of 1 KB in a partition, out of the mock's 5 MiB; it gives a topic four partitions."""
-TOPICS = 40
-"""640 MB to read before it begins again."""
 
 
 def _producing(
@@ -171,9 +173,7 @@ SUITES: dict[str, Entry] = {
 }
 
 
-RESAMPLES = 2000
-CONFIDENCE = 0.95
-SEED = 8
+# Ratios
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -263,6 +263,9 @@ def lines(rows: Sequence[Row], names: tuple[str, str]) -> list[str]:
         ]
         table.append("| " + " | ".join(cells) + " |")
     return table
+
+
+# Turns
 
 
 class Contestant(msgspec.Struct, frozen=True):

@@ -1,15 +1,14 @@
 """Consumers of one worker process, each on a thread, because librdkafka's waiting is per consumer.
 
-Records with a stamp are timed one by one, and each must lie behind those before it of its partition: those
-that do not are counted as out of order. Records without are only counted, in big batches. The last offsets of
-a partition may hold none (compaction, transaction markers): there its end is where librdkafka says it is.
+Those that are assigned partitions read to an end. Records with a stamp are timed one by one, and each must
+lie behind those before it of its partition: those that do not are counted as out of order. Records without
+are only counted, in big batches. The last offsets of a partition may hold none (compaction, transaction
+markers): there its end is where librdkafka says it is.
 
-Members of consumer groups in one worker process: they join, hold their partitions, and commit.
-
-Each member is a consumer on a thread. Joining is timed from subscribing to the first assignment; then it
-commits about once a second, or as often as ``rate`` says for all members together, and each commit is timed
-from when it was due until it is answered. ``group.protocol=consumer`` among the consumer's properties makes
-them KIP-848 members.
+Members of groups join, hold their partitions, and commit. Joining is timed from subscribing to the first
+assignment; then a member commits about once a second, or as often as ``rate`` says for all members together,
+and each commit is timed from when it was due until it is answered. ``group.protocol=consumer`` among the
+consumer's properties makes them KIP-848 members.
 """
 
 from __future__ import annotations
@@ -53,6 +52,12 @@ REPEATED_CONFIG = {
 }
 """Of readers that begin again at the end. librdkafka has one fetch under way at a time, and the last one of a
 pass, which waits for more than there is, would hold up the next pass for 500 ms, its default."""
+
+GROUP_POLL_S = 0.05
+COMMITS_PER_S = 1.0
+JOIN_DEADLINE_S = 60.0
+
+GROUP_CONFIG = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
 class OneConsumer:
@@ -266,13 +271,6 @@ class Consuming:
         finally:
             for consumer in self._consumers:
                 consumer.lock.release()
-
-
-GROUP_POLL_S = 0.05
-COMMITS_PER_S = 1.0
-JOIN_DEADLINE_S = 60.0
-
-GROUP_CONFIG = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
 class Member:

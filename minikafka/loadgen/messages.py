@@ -3,16 +3,14 @@
 A worker reads its job, prepares, answers ``Ready``, reads ``Go``, and sends ``Interval`` for each of its
 flows about twice a second until ``Done``. The end of its input means that the parent is gone: it ends too.
 What a worker has reported counts if it is killed, so that the counts of a failed run are those up to then.
+A ``Recorder`` counts one flow of records or requests, and hands it on as intervals.
 
-Latencies, counted where they arise and merged over processes: HDR histograms of three digits.
-
+Latencies are counted where they arise and merged over processes: HDR histograms of three digits.
 ``Latencies`` is what a worker fills: a dict from latency to count, which costs a fraction of a recording into
 the histogram; latencies that the histogram would not tell apart are counted as one already here. ``encoded``
 is how it travels, ``merged`` what becomes of many.
 
 Invariant: ``merged`` of any split of the latencies has the percentiles of all of them together.
-
-What a worker counts of one flow of records or requests, and hands on as intervals.
 """
 
 from __future__ import annotations
@@ -40,6 +38,19 @@ JOINED, COMMITTED = "join", "commit"
 
 TopicOffsets = dict[str, list[int]]
 """Topic → an offset for each partition."""
+
+LOWEST_US = 1
+HIGHEST_US = 3_600_000_000
+"""An hour; what takes longer counts as that."""
+DIGITS = 3
+
+_KEPT_BITS = 11
+"""The histogram's own resolution: 2048 steps between powers of two."""
+
+PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
+
+
+# Messages
 
 
 class ProduceJob(msgspec.Struct, tag="produce"):
@@ -148,20 +159,12 @@ command_decoder = msgspec.json.Decoder(Command)
 report_decoder = msgspec.json.Decoder(Report)
 
 
+# Latencies
+
+
 def encoded(message: Job | Command | Report) -> bytes:
     """As one line."""
     return msgspec.json.encode(message) + b"\n"
-
-
-LOWEST_US = 1
-HIGHEST_US = 3_600_000_000
-"""An hour; what takes longer counts as that."""
-DIGITS = 3
-
-_KEPT_BITS = 11
-"""The histogram's own resolution: 2048 steps between powers of two."""
-
-PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 
 
 class Latencies(dict[int, int]):
@@ -221,6 +224,9 @@ def percentiles(histogram: hdr.HdrHistogram) -> Percentiles | None:
         max_ms=histogram.get_max_value() / 1000,
         at_ms={f"{each:g}": histogram.get_value_at_percentile(each) / 1000 for each in PERCENTILES},
     )
+
+
+# Counting
 
 
 class Recorder:

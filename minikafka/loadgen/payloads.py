@@ -3,11 +3,10 @@
 A record that is to be timed begins with a stamp: the moment at which it was due. ``UNTIMED`` is the stamp of
 records that are only counted (a backlog).
 
-Distributions of sizes, keys and compressibility, as people write them.
-
-Numbers: ``1024`` or ``fixed:1024``, ``uniform:LOW-HIGH``, ``normal:MEAN,DEVIATION``,
-``lognormal:MEDIAN,SIGMA``. Keys: ``none``, ``sequential:COUNT`` (one after the other), ``uniform:COUNT``,
-``zipf:COUNT,EXPONENT``. Dice are an argument, so that a seed gives the same records again.
+Sizes, keys and compressibility are distributions, as people write them. Numbers: ``1024`` or ``fixed:1024``,
+``uniform:LOW-HIGH``, ``normal:MEAN,DEVIATION``, ``lognormal:MEDIAN,SIGMA``. Keys: ``none``,
+``sequential:COUNT`` (one after the other), ``uniform:COUNT``, ``zipf:COUNT,EXPONENT``. Dice are an argument,
+so that a seed gives the same records again.
 """
 
 from __future__ import annotations
@@ -26,6 +25,18 @@ from minikafka.errors import ConfigError
 
 KEYS_MAX = 10_000_000
 """Zipf's table takes 8 bytes a key."""
+
+SIGMA_MAX = 50.0
+"""Beyond, floats have no room for the tail."""
+
+POOL_RECORDS = 16_384
+POOL_BYTES_MAX = 64 * 1024 * 1024
+"""Big records make a smaller pool, of ``POOL_RECORDS_MIN`` at least."""
+POOL_RECORDS_MIN = 16
+
+SIZE_MAX = 100 * 1024 * 1024
+STAMP = struct.Struct(">Q")
+UNTIMED = 0
 
 
 class Shape(NamedTuple):
@@ -47,8 +58,6 @@ SHAPES = {
         ("MEDIAN", "SIGMA"), lambda rng, median, sigma: median * rng.lognormvariate(0.0, sigma)
     ),
 }
-SIGMA_MAX = 50.0
-"""Beyond, floats have no room for the tail."""
 
 
 class Distribution(NamedTuple):
@@ -129,16 +138,6 @@ def _numbers(
         shape = f"{text.partition(':')[0]}:" if ":" in text else ""
         raise ConfigError(f"{name} {text}: must be {shape}{separator.join(wanted)}, numbers from 0")
     return numbers
-
-
-POOL_RECORDS = 16_384
-POOL_BYTES_MAX = 64 * 1024 * 1024
-"""Big records make a smaller pool, of ``POOL_RECORDS_MIN`` at least."""
-POOL_RECORDS_MIN = 16
-
-SIZE_MAX = 100 * 1024 * 1024
-STAMP = struct.Struct(">Q")
-UNTIMED = 0
 
 
 class Pool(msgspec.Struct, frozen=True):

@@ -10,11 +10,10 @@
 
 Every recipe keeps its data in a temporary directory that goes with it, and listens on free local ports.
 
-Apache Kafka as a target: KRaft, combined controller and broker, default heap and settings of a release.
-
-From a directory it is the release's own ``libs``; by Maven coordinates the jars are resolved by ``mvn`` and
-lie in its repository. The JVM's options are those of ``kafka-server-start.sh`` and ``kafka-run-class.sh``: a
-heap of 1 GB, G1 with its pause goal. Logging goes to standard output, through whatever binding is there.
+Apache Kafka is KRaft, combined controller and broker, with the default heap and settings of a release. From a
+directory it is the release's own ``libs``; by Maven coordinates the jars are resolved by ``mvn`` and lie in
+its repository. The JVM's options are those of ``kafka-server-start.sh`` and ``kafka-run-class.sh``: a heap of
+1 GB, G1 with its pause goal. Logging goes to standard output, through whatever binding is there.
 """
 
 from __future__ import annotations
@@ -61,6 +60,9 @@ _POM = """\
   </dependencies>
 </project>
 """
+
+START_DEADLINE_S = 120.0
+MEMBERS_S = 60.0
 
 
 class KafkaRecipe(msgspec.Struct, frozen=True):
@@ -140,10 +142,6 @@ def class_path_of_maven(version: str) -> str:
             reason = errors[0].removeprefix("[ERROR] ") if errors else f"status {done.returncode}"
             raise RecipeError(f"target kafka:maven:{version}: Maven cannot resolve it: {reason}")
         return target.read_text().strip()
-
-
-START_DEADLINE_S = 120.0
-MEMBERS_S = 60.0
 
 
 class Address(msgspec.Struct, frozen=True):

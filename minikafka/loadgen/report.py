@@ -1,14 +1,11 @@
-"""The report of a run as data: what JSON, text and plot are made of.
+"""The report of a run: as data, of which JSON, text and plot are made, and as one HTML file (``page``), which
+needs nothing else, because plotly's script is inside. CPU and memory of the target's processes are from
+``/proc`` (Linux).
 
-CPU and memory of the target's processes, from ``/proc`` (Linux).
-
-Do generator and target agree? Every run ends with these checks; one that fails makes the run fail.
-
-The target's side is what ListOffsets says before and after, so records that another client wrote to the same
-topic show as a difference too. In a compacted topic offsets are no count of records, and no request asks for
-one: there it can only be said that the consumers have come to the end and read no more records than offsets.
-
-As one HTML file: ``page``, which needs nothing else, plotly's script is inside.
+Every run ends with checks whether generator and target agree; one that fails makes the run fail. The target's
+side is what ListOffsets says before and after, so records that another client wrote to the same topic show as
+a difference too. In a compacted topic offsets are no count of records, and no request asks for one: there it
+can only be said that the consumers have come to the end and read no more records than offsets.
 """
 
 from __future__ import annotations
@@ -35,6 +32,13 @@ else:
     subplots = deferred("plotly.subplots")
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+NINES_MAX = 5
+"""The percentile axis ends at 99.999 %."""
+TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
+
+
+# The target's processes
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -112,6 +116,9 @@ class UsageMeter:
         return True
 
 
+# Checks
+
+
 class Check(msgspec.Struct, frozen=True):
     """One comparison: what must be, and what was seen."""
 
@@ -161,6 +168,9 @@ def consumed(*, expected: int, seen: int, compacted: Sequence[str] = ()) -> Chec
         return Check("records consumed = records expected", expected, seen)
     why = f"offsets of {compacted[0]}, which is compacted, are no count of its records"
     return Check("records consumed, at most one an offset", expected, seen, why)
+
+
+# The report as data
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -303,9 +313,7 @@ def point(at_s: float, intervals: Sequence[Interval]) -> Point:
     )
 
 
-NINES_MAX = 5
-"""The percentile axis ends at 99.999 %."""
-TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
+# The report as a page
 
 
 def page(results: Sequence[Result]) -> str:

@@ -7,12 +7,9 @@ The course of a run: topics → records that must be there before (a backlog, wh
 one record for each partition, so that its consumers are known to read before the clock starts) → go → the
 producers' end → offsets of the target → the consumers' end → checks.
 
-How a workload is cut into the jobs of its worker processes.
-
-The worker processes, seen from their parent: started, told what to do, listened to, ended.
-
-Each has a thread here that reads what it says into one queue. A worker that ends without ``Done`` counts with
-what it said before; the last line of its standard error says why.
+A workload is cut into the jobs of its worker processes. Each worker has a thread here that reads what it says
+into one queue. One that ends without ``Done`` counts with what it said before; the last line of its standard
+error says why.
 """
 
 from __future__ import annotations
@@ -58,6 +55,19 @@ from minikafka.loadgen.payloads import mean_size
 from minikafka.loadgen.report import Check, Flow, FlowBuilder, Point, Result, Usage, UsageMeter, point
 from minikafka.loadgen.target import Cluster, TargetError, module_command, module_environment
 from minikafka.loadgen.workload import Kind, Workload
+
+READY_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 10.0
+
+PROGRESS_S = 1.0
+START_DELAY_S = 0.05
+"""From the decision to start until time zero, so that all processes have received of it."""
+RUN, PRELOAD_FLOW = "run", "preload"
+INTERRUPTED = "interrupted"
+"""The problem of a run that ``is_interrupted`` ended."""
+
+
+# Jobs
 
 
 def process_count(workload: Workload, clients: int) -> int:
@@ -168,8 +178,7 @@ def _share(total: int, number: int, parts: int) -> int:
     return total // parts + (number < total % parts)
 
 
-READY_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 10.0
+# Worker processes
 
 
 class WorkerError(MinikafkaError):
@@ -299,12 +308,7 @@ class Fleet:
         return received
 
 
-PROGRESS_S = 1.0
-START_DELAY_S = 0.05
-"""From the decision to start until time zero, so that all processes have received of it."""
-RUN, PRELOAD_FLOW = "run", "preload"
-INTERRUPTED = "interrupted"
-"""The problem of a run that ``is_interrupted`` ended."""
+# A run
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -24,12 +24,16 @@ from minikafka.loadgen.messages import (
     encoded,
 )
 
+_logger = logging.getLogger(__name__)
+
 END = Stop()
 """The parent is gone, or wants us to be."""
 
-_logger = logging.getLogger(__name__)
 _logger.addHandler(logging.NullHandler())
 _logger.propagate = False
+
+REASONS = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL, KafkaError._AUTHENTICATION)
+"""Errors that say why there is no connection."""
 
 
 class Station:
@@ -88,10 +92,6 @@ class Station:
         now_ns = time.monotonic_ns()
         for recorder in recorders:
             self.send(recorder.take(now_ns))
-
-
-REASONS = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL, KafkaError._AUTHENTICATION)
-"""Errors that say why there is no connection."""
 
 
 class Reachability:

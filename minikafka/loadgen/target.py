@@ -1,13 +1,11 @@
-"""The target of a run: its brokers' processes, and how an administrator sees it.
-
-The target as an administrator sees it: is it there, its topics, its offsets.
+"""The target of a run: its brokers' processes, and how an administrator sees it: is it there, its topics, its
+offsets.
 
 librdkafka's mock cluster has no controller, so its topics come into being when a producer asks for them, with
 as many partitions as the mock gives them.
 
-Processes of a recipe's brokers: free ports, the first answer, the end.
-
-Our own modules as processes: the same interpreter, and the same package wherever it was imported from.
+Processes of a recipe's brokers get free ports, are there with their first answer, and are ended. Our own
+modules are processes of the same interpreter, and the same package wherever it was imported from.
 """
 
 from __future__ import annotations
@@ -40,6 +38,8 @@ from minikafka.loadgen.messages import TopicOffsets
 from minikafka.loadgen.station import REASONS, plain_reason
 from minikafka.loadgen.workload import Kind, Workload
 
+_logger = logging.getLogger(__name__)
+
 ANSWER_S = 30.0
 UNHEALTHY_ANSWER_S = 3.0
 """How long to wait for a target that is known to be unhealthy."""
@@ -50,18 +50,8 @@ MOCK_CLUSTER_ID = "mockCluster"
 
 Answer = TypeVar("Answer")
 
-_logger = logging.getLogger(__name__)
 _logger.addHandler(logging.NullHandler())
 _logger.propagate = False
-
-
-class TargetError(MinikafkaError):
-    """The target does not answer, or refuses; the message is for the person who named it."""
-
-
-class NotYetError(TargetError):
-    """The target refuses what it may do in a moment."""
-
 
 NOT_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -71,6 +61,29 @@ NOT_YET = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
 )
+
+PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""ApiVersions version 0, correlation id 1, without a client id: every broker answers it first."""
+ANSWER_TIMEOUT_S = 5.0
+POLL_S = 0.005
+"""How exactly the time of the first answer is known."""
+STOP_S = 30.0
+LOG_TAIL_LINES = 5
+
+_given_out: set[int] = set()
+
+
+# As an administrator sees it
+
+
+class TargetError(MinikafkaError):
+    """The target does not answer, or refuses; the message is for the person who named it."""
+
+
+class NotYetError(TargetError):
+    """The target refuses what it may do in a moment."""
 
 
 class Cluster:
@@ -247,7 +260,7 @@ def _is_mock(metadata: ClusterMetadata) -> bool:
     return str(metadata.cluster_id).startswith(MOCK_CLUSTER_ID)
 
 
-PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+# Processes
 
 
 def module_command(module: str) -> list[str]:
@@ -259,17 +272,6 @@ def module_environment() -> dict[str, str]:
     """Ours, and a checkout that is not installed is found from any directory."""
     paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-
-
-API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
-"""ApiVersions version 0, correlation id 1, without a client id: every broker answers it first."""
-ANSWER_TIMEOUT_S = 5.0
-POLL_S = 0.005
-"""How exactly the time of the first answer is known."""
-STOP_S = 30.0
-LOG_TAIL_LINES = 5
-
-_given_out: set[int] = set()
 
 
 class RecipeError(MinikafkaError):

@@ -2,10 +2,10 @@
 
 ``python -m minikafka.loadgen.worker``; the parent is ``runner.Fleet``.
 
-Connections of one worker process: opened one after the other, then asked for metadata by a schedule.
-
-A connection is a librdkafka client; opening it is timed until its first answer. The requests are an open loop
-on the connections in turn: one that is answered late makes the next ones late, and their latency says so.
+Producers and consumers are in ``producing`` and ``consuming``. Connections are here: they are opened one
+after the other, then asked for metadata by a schedule. A connection is a librdkafka client; opening it is
+timed until its first answer. The requests are an open loop on the connections in turn: one that is answered
+late makes the next ones late, and their latency says so.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ from minikafka.loadgen.workload import due_times
 
 ANSWER_TIMEOUT_S = 10.0
 PAUSE_MAX_S = 0.1
+
+COLLECT_AFTER_OBJECTS = 200_000
+"""Python looks for garbage in cycles after so many objects; by default after 700. A consumer's batch is
+thousands of messages, none of them in a cycle, and going through them again and again was a tenth of the CPU
+time of consuming."""
 
 
 class Connecting:
@@ -106,12 +111,6 @@ class Connecting:
         self._station.command()
         self._failure = self._failure or self._reachability.failure()
         return not self._station.is_stopped and self._failure is None
-
-
-COLLECT_AFTER_OBJECTS = 200_000
-"""Python looks for garbage in cycles after so many objects; by default after 700. A consumer's batch is
-thousands of messages, none of them in a cycle, and going through them again and again was a tenth of the CPU
-time of consuming."""
 
 
 def main() -> int:

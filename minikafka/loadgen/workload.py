@@ -10,10 +10,9 @@
 
 Consumers of STREAM and CONSUME are assigned their partitions, so that no rebalance is measured as a stall.
 
-When records are due: an open loop's timetable, which the target cannot slow down.
-
-A schedule is a list of stretches of constant rate, so a fixed rate is one stretch and a recording of real
-traffic is many. Several producers share a schedule by taking every n-th record of it.
+When records are due says a schedule: an open loop's timetable, which the target cannot slow down. It is a
+list of stretches of constant rate, so a fixed rate is one stretch and a recording of real traffic is many.
+Several producers share a schedule by taking every n-th record of it.
 """
 
 from __future__ import annotations

@@ -1,48 +1,37 @@
 """``Cluster``: several brokers on the event loop of the test that uses them, and what can befall them.
 
 They are real brokers with directories of their own, that share a SQLite store (or a ZooKeeper of yours) and
-elect a controller. What a test does to them happens at the edges: their connections run through relays
-(``Links``), their store stands behind a gate, their disk can be taken away.
-
-Not thread-safe: it belongs to the loop that started it. A loop that is blocked for longer than
-``zookeeper.session.timeout.ms`` (3 s here) takes the sessions of all brokers along.
-
-One broker of a ``Cluster``: the real one, with all that it sends and receives under the test's control.
-
-Clients and other brokers reach it through relays, and it reaches the store through a gate (SQLite) or a relay
-(ZooKeeper). So it can be cut off, held still and killed without a word of the server's code for that.
-
-States::
+elect a controller. What a test does to them happens at the edges, so that no word of the server's code is for
+it: clients and other brokers reach a broker through relays (``Links``), it reaches the store through a gate
+(SQLite) or a relay (ZooKeeper), and its disk can be taken away. It can be cut off, held still and killed::
 
     STOPPED --start--> RUNNING --stop, kill--> STOPPED
 
-A broker's client of the SQLite store, behind a gate: a test says whether the broker reaches the store.
+Not thread-safe: a cluster belongs to the loop that started it. A loop that is blocked for longer than
+``zookeeper.session.timeout.ms`` (3 s here) takes the sessions of all brokers along.
+
+Links are TCP relays on loopback whose traffic a test may hold back or delay. Every end is a broker's id, or a
+name for what is not a broker (``CLIENTS``, ``STORE``). Traffic from one end to another has a ``Flow``,
+whichever opened the connection: what broker 1 sends to broker 2 as a request and what it sends there as an
+answer are held back together. What is held back is not lost: TCP would send it again, so it arrives when the
+flow is released, unless the connection was closed meanwhile. That is how a network that drops packets looks
+to both ends.
+
+The gate in front of a SQLite store:
 
     OPEN    everything goes through
     HELD    calls wait, for a broker that stands still
     SHUT    calls fail at once with ConnectionLossError, for a broker that is cut off or dead
 
-While the gate is not open the session is not renewed and no watch fires, so the session runs out and the
-others end it. The broker learns of that when the gate is open again. (A real cut-off broker would see by its
-own clock that its lease has run out; one that finds out late is the harder case for the others.)
+While it is not open the session is not renewed and no watch fires, so the session runs out and the others end
+it. The broker learns of that when the gate is open again. (A real cut-off broker would see by its own clock
+that its lease has run out; one that finds out late is the harder case for the others.)
 
-The file system of a broker that a test may kill: from one moment on nothing that it does reaches the disk.
-
-What was written before is kept, as after a SIGKILL: the page cache outlives a process. What the broker still
-writes while its remains are closed (its checkpoints, the mark of a clean shutdown) goes nowhere, and
-answers as if it had succeeded.
-
-Memory maps are the exception: the indexes are written through them. Appends have ended, but a time index gets
-its last entry when it is closed.
-
-The links of a cluster for tests: TCP relays on loopback whose traffic a test may hold back or delay.
-
-Every end is a broker's id, or a name for what is not a broker (``CLIENTS``, ``STORE``). Traffic from one end
-to another has a ``Flow``, whichever opened the connection: what broker 1 sends to broker 2 as a request and
-what it sends there as an answer are held back together.
-
-What is held back is not lost: TCP would send it again, so it arrives when the flow is released, unless the
-connection was closed meanwhile. That is how a network that drops packets looks to both ends.
+From the moment of a kill nothing that a broker does reaches its disk. What was written before is kept, as
+after a SIGKILL: the page cache outlives a process. What it still writes while its remains are closed (its
+checkpoints, the mark of a clean shutdown) goes nowhere, and answers as if it had succeeded. Memory maps are
+the exception: the indexes are written through them. Appends have ended, but a time index gets its last entry
+when it is closed.
 """
 
 from __future__ import annotations
@@ -87,6 +76,20 @@ STORE = "store"
 
 End = int | str
 Target = tuple[str, int]
+
+T = TypeVar("T")
+
+WAIT_TIMEOUT_S = 30.0
+POLL_S = 0.01
+
+DEFAULTS: dict[str, Property] = {
+    "zookeeper.session.timeout.ms": 3_000,  # Kafka's 18 s are long for a test that waits for them
+    "controlled.shutdown.retry.backoff.ms": 100,
+    "replica.fetch.backoff.ms": 100,
+}
+
+
+# Links
 
 
 class Flow:
@@ -251,7 +254,7 @@ class Network:
             await asyncio.gather(*(relay.shut() for relay in self._relays))
 
 
-T = TypeVar("T")
+# The gate to the store
 
 
 class GateState(Enum):
@@ -299,6 +302,9 @@ class GatedSqliteStore(SqliteStore):
 
     def _idle_interval(self) -> float | None:
         return super()._idle_interval() if self._gate.state is GateState.OPEN else None
+
+
+# The disk
 
 
 class MortalFile(OsFile):
@@ -367,6 +373,9 @@ class MortalFiles(OsFiles):
     def sync_directory(self, path: str) -> None:
         if not self.is_dead:
             super().sync_directory(path)
+
+
+# Brokers
 
 
 class ClusterBroker:
@@ -564,14 +573,7 @@ class ClusterBroker:
         return await BrokerClient.connect(host, port, **options)
 
 
-WAIT_TIMEOUT_S = 30.0
-POLL_S = 0.01
-
-DEFAULTS: dict[str, Property] = {
-    "zookeeper.session.timeout.ms": 3_000,  # Kafka's 18 s are long for a test that waits for them
-    "controlled.shutdown.retry.backoff.ms": 100,
-    "replica.fetch.backoff.ms": 100,
-}
+# The cluster
 
 
 class Cluster(AsksGroups):

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from minikafka.cli.bench.command import turn_line
+from minikafka.cli.bench import turn_line
 from minikafka.loadgen import comparison, recipes
 from minikafka.loadgen.comparison import SUITES, Contestant, Entry, Turn, spread
 from minikafka.loadgen.comparison import row as paired

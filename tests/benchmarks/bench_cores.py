@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from minikafka.cli.cluster.machine import usable_cores
+from minikafka.cli.cluster.command import usable_cores
 from tests.benchmarks.bench_cost import build
 from tests.benchmarks.broker import ROOT, cpu_seconds
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from typing import Any
 
-from minikafka.cli.bench.command import entries_of, turn_line
+from minikafka.cli.bench import entries_of, turn_line
 from minikafka.cli.shared.commands import as_json
 from minikafka.errors import MinikafkaError
 from minikafka.loadgen import comparison, recipes

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from minikafka.cli.configs import main as configs
 from minikafka.cli.topics import main as topics
-from minikafka.cli.trace.command import main as trace
+from minikafka.cli.trace import main as trace
 from minikafka.testing import ThreadedCluster
 
 TOPIC = "orders"

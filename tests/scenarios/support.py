@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.simulation import Simulation
-from minikafka.testing.stories.cluster import Cluster
-from minikafka.testing.stories.pictures import PARTITION, TOPIC, A, B, C, D, E
+from minikafka.testing.stories import PARTITION, TOPIC, A, B, C, Cluster, D, E
 
 __all__ = ["PARTITION", "TOPIC", "A", "B", "C", "Cluster", "D", "E", "play"]
 

@@ -39,8 +39,8 @@ def make_job(spark: SparkSession) -> Job:
 
 def options(source: Path | str, log_directory: Path, topic: str, **changed: Any) -> Any:
     """``ImportOptions`` with the command line's defaults. ``key`` and ``value`` are fields of ``Side``."""
-    from minikafka.spark.load.formats import Side
     from minikafka.spark.load.job import ImportOptions
+    from minikafka.spark.load.rows import Side
 
     sides = {
         side: Side(**({"what": side, "column": None, "kind": Kind.BYTES} | changed.pop(side, {})))

@@ -11,8 +11,7 @@ import pytest
 
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.tables.partitioning import parse_partitions
-from minikafka.spark.tables.table import Change, Progress, Table, Tables
+from minikafka.spark.tables.table import Change, Progress, Table, Tables, parse_partitions
 from tests.spark.export_support import make_job, options
 from tests.spark.logs import NOW_MS, LogDir
 

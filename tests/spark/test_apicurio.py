@@ -12,9 +12,9 @@ import fastavro
 import pytest
 
 from minikafka.cli.main import main
-from minikafka.spark.export import registry as registries
+from minikafka.spark.export import record_schemas
 from minikafka.spark.export.decoding import Format
-from minikafka.spark.export.registry import fetched
+from minikafka.spark.export.record_schemas import fetched
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess, java_is_there
 from tests.spark.logs import LogDir
@@ -128,7 +128,7 @@ def test_a_registry_that_goes_away_ends_the_run_and_what_it_knew_is_in_our_broke
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(registries, "fetched", last_answer)
+        patch.setattr(record_schemas, "fetched", last_answer)
         assert main(command(registry)) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     where = f"{registry.url}{registry.API}/schemas/ids/{away}"

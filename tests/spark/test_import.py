@@ -298,7 +298,7 @@ def test_avro_and_protobuf_come_back_through_the_decoders_of_an_export(
     from google.protobuf.message_factory import GetMessageClass
 
     from minikafka.spark.export.record_schemas import descriptor_pool
-    from minikafka.spark.load.formats import read_schema
+    from minikafka.spark.load.rows import read_schema
 
     (tmp_path / "o.avsc").write_text(
         '{"type": "record", "name": "O", "fields": [{"name": "id", "type": "long"}, '

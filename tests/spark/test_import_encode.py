@@ -31,7 +31,7 @@ from minikafka.spark.load.encode import (
     write_varints,
     zigzag,
 )
-from minikafka.spark.load.partitioner import Partitioner, murmur2
+from minikafka.spark.load.rows import Partitioner, murmur2
 from minikafka.spark.load.segments import index_entries
 from minikafka.spark.runtime.session import JobError
 

@@ -22,7 +22,7 @@ from minikafka.files import OsFiles
 from minikafka.spark.compact.plan import CopyOutcome, CopyTask, copy_group
 from minikafka.spark.export.job import export
 from minikafka.spark.export.output import STAGING, ExportOutput, LocalStore, open_store
-from minikafka.spark.runtime.attempts import REMOVALS_MAX, remove_attempts
+from minikafka.spark.runtime.job import REMOVALS_MAX, remove_attempts
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.options import Search, parse_options
 from minikafka.spark.source.planning import selected_logs, splits_of, wanted_of

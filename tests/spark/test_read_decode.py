@@ -38,8 +38,8 @@ from minikafka.spark.source.decode import (
     rows_of_headers,
     skip_varints,
 )
+from minikafka.spark.source.log_files import HEADER_DTYPE
 from minikafka.spark.source.schemas import RECORD_SCHEMA
-from minikafka.spark.source.segment_scan import HEADER_DTYPE
 
 ORIGIN = Origin("orders", 3, "00000000000000000000.log", "/logs")
 ALL = OffsetRange(-(2**63), 2**63 - 1)

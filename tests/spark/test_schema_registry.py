@@ -16,8 +16,13 @@ import fastavro
 import pytest
 
 from minikafka.spark.export.decoding import Format, Kind, RegistryUnavailable
-from minikafka.spark.export.record_schemas import avro_decoder
-from minikafka.spark.export.registry import UnusableSchema, fetch_schema, fetched, schema_by_id
+from minikafka.spark.export.record_schemas import (
+    UnusableSchema,
+    avro_decoder,
+    fetch_schema,
+    fetched,
+    schema_by_id,
+)
 from minikafka.spark.runtime.session import JobError
 
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}

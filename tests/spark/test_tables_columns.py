@@ -12,7 +12,7 @@ import pytest
 
 from minikafka.spark.export.decoding import Format, Kind, TopicFormat
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.tables.partitioning import (
+from minikafka.spark.tables.table import (
     PartitionField,
     bucket_of,
     delta_value,

@@ -15,9 +15,9 @@ import pytest
 from minikafka.cli.main import main
 from minikafka.errors import MinikafkaError
 from minikafka.spark.load.tables import find_table
-from minikafka.spark.runtime import s3
-from minikafka.spark.runtime.delta import delta_errors
+from minikafka.spark.runtime import stores
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import delta_errors
 from minikafka.spark.source.storage import location
 from minikafka.spark.tables import job
 from minikafka.spark.tables.columns import as_spark
@@ -297,14 +297,14 @@ def test_settings_of_the_store_are_checked_and_no_part_of_a_name(
         DeltaTables(store.table_uri(place)).table("t").load()
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://me:sesame@minio:9000")
     with pytest.raises(ValueError, match="must have no login") as caught:
-        s3.endpoint()
+        stores.endpoint()
     assert "sesame" not in str(caught.value)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://minio:9000/")
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    assert s3.endpoint() == ("https://minio:9000", "eu-central-1")
-    assert s3.delta_options("s3a://lake/t") == {
+    assert stores.endpoint() == ("https://minio:9000", "eu-central-1")
+    assert stores.delta_options("s3a://lake/t") == {
         "aws_endpoint": "https://minio:9000",
         "aws_region": "eu-central-1",
     }
-    assert s3.delta_options("/lake/t") is None
+    assert stores.delta_options("/lake/t") is None

@@ -4,17 +4,18 @@ One child process a broker (``minikafka-broker`` with a port, a directory and a 
 in this process. They share a SQLite file in the data directory, or a ZooKeeper. A cluster that is started
 again on the same directory continues with its records, if it has as many brokers as before.
 
-``minikafka cluster describe`` is another command (``describe``): it looks at a cluster that runs.
-So are ``start``, ``stop`` and ``kill`` (``control``), which ask the one that runs on the same data
+One broker uses one core (``docs/decisions/015``), so ``--brokers auto`` runs one for each core that this
+process may use: those of its affinity, and no more than its control group's quota pays for. Brokers of one
+machine share its memory, which Kafka's defaults, meant for one broker a machine, do not know.
+
+What is shown (live brokers, the controller, leaders) is asked of the cluster itself with Metadata, every
+second: on a terminal a table that is drawn again when something has changed, elsewhere one line for each
+thing that has. ``minikafka cluster describe`` is another command (``describe``): it looks at a cluster that
+runs. So are ``start``, ``stop`` and ``kill`` (``supervisor``), which ask the one that runs on the same data
 directory.
 
 Exit status: 0 after a clean stop, 1 when the cluster cannot start or all brokers have ended, 2 for bad usage.
 A second signal ends everything at once, as a crash would.
-
-What ``minikafka cluster`` shows: live brokers, the controller, leaders.
-
-Asked of the cluster itself with Metadata, every second. On a terminal a table that is drawn again when
-something has changed; elsewhere one line for each thing that has.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -32,7 +34,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from minikafka.cli.broker import DEFAULT_PORT, HTTP_PORT_BASE, OFF, admin_lines, parse_listen
-from minikafka.cli.cluster import machine
 from minikafka.cli.cluster import supervisor as cluster_control
 from minikafka.cli.cluster.supervisor import (
     DEFAULT_DATA_DIR,
@@ -58,171 +59,12 @@ if TYPE_CHECKING:
 
     from minikafka.network.client_security import ClientSecurity
 
-
 REFRESH_S = 1.0
 DEADLINE_MS = 3_000
 ROWS_MAX = 40
 """Partitions on a terminal; more do not fit."""
 
 NO_NODE = -1
-
-
-class Seen(NamedTuple):
-    """The cluster at one moment."""
-
-    brokers: tuple[int, ...]
-    controller: int
-    partitions: dict[str, tuple[int, tuple[int, ...]]]
-    """``topic-number`` → the leader, the ISR."""
-
-
-NOTHING = Seen((), NO_NODE, {})
-
-
-class ClusterView:
-    """Shows the cluster whose brokers are at ``addresses``, by id. One that is not alive is shown as down."""
-
-    def __init__(
-        self,
-        addresses: Mapping[int, tuple[str, int]],
-        stream: TextIO | None = None,
-        *,
-        security: ClientSecurity | None = None,
-    ) -> None:
-        self._security = security
-        self._addresses = list(addresses.values())
-        self._ids = tuple(addresses)
-        self._out = stream or sys.stdout
-        self._client: BrokerClient | None = None
-        self._seen = NOTHING
-        self._live: Live | None = None
-
-    def __repr__(self) -> str:
-        return f"ClusterView({self._addresses}, {len(self._seen.partitions)} partitions)"
-
-    @property
-    def controller(self) -> int:
-        """Which it was when last looked at; ``NO_NODE``: none."""
-        return self._seen.controller
-
-    def begin(self, banner: Sequence[tuple[str, str]]) -> None:
-        """Say what has been started."""
-        for label, text in banner:
-            print(f"{label:<18} {text}", file=self._out, flush=True)
-        if self._out.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(console=Console(file=self._out), auto_refresh=False)
-            self._live.start()
-
-    def end(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def say(self, line: str) -> None:
-        """A line of its own, above the table."""
-        if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False)
-        else:
-            print(line, file=self._out, flush=True)
-
-    async def watch(self) -> None:
-        """Show what changes, until cancelled."""
-        try:
-            while True:
-                seen = await self._look()
-                if seen is not None and seen != self._seen:
-                    before, self._seen = self._seen, seen
-                    self._show(before, seen)
-                await asyncio.sleep(REFRESH_S)
-        finally:
-            if self._client is not None:
-                await self._client.close()
-
-    async def _look(self) -> Seen | None:
-        """Ask the broker that answered last; when it does not, another. None: no broker answers now."""
-        body = {
-            "topics": None,
-            "allow_auto_topic_creation": False,
-            "include_cluster_authorized_operations": False,
-            "include_topic_authorized_operations": False,
-        }
-        try:
-            if self._client is None or not self._client.is_connected:
-                self._addresses.append(self._addresses.pop(0))
-                self._client = await BrokerClient.connect(
-                    *self._addresses[-1],
-                    client_id="minikafka-cluster",
-                    deadline_ms=DEADLINE_MS,
-                    security=self._security,
-                )
-            return _seen(await self._client.request(ApiKey.METADATA, body, deadline_ms=DEADLINE_MS))
-        except (BrokerUnavailable, PeerProtocolError, KafkaError):
-            return None
-
-    def _show(self, before: Seen, now: Seen) -> None:
-        if self._live is not None:
-            self._live.update(_table(now, self._ids), refresh=True)
-            return
-        if before.brokers != now.brokers:
-            self.say(f"brokers: {_brokers(now.brokers, self._ids)}")
-        if before.controller != now.controller:
-            self.say(f"controller: {_leader(now.controller)}")
-        for name, (leader, isr) in now.partitions.items():
-            if before.partitions.get(name) != (leader, isr):
-                self.say(f"{name}: led by {_leader(leader)}, in sync {_ids(isr)}")
-        for name in before.partitions:
-            if name not in now.partitions:
-                self.say(f"{name}: deleted")
-
-
-def _seen(answer: Any) -> Seen:
-    return Seen(
-        brokers=tuple(sorted(broker.node_id for broker in answer.brokers)),
-        controller=answer.controller_id,
-        partitions={
-            f"{topic.name}-{partition.partition_index}": (
-                partition.leader_id,
-                tuple(sorted(partition.isr_nodes)),
-            )
-            for topic in answer.topics
-            for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
-        },
-    )
-
-
-def _brokers(alive: Sequence[int], of_cluster: Sequence[int]) -> str:
-    """``2 of 3 alive (1, 3), down: 2``: how many and which, since ``3`` alone could be either."""
-    down = [each for each in of_cluster if each not in alive]
-    known = sorted({*alive, *of_cluster})
-    told = f"{len(alive)} of {len(known)} alive ({_ids(alive)})"
-    return f"{told}, down: {_ids(down)}" if down else told
-
-
-def _table(seen: Seen, of_cluster: Sequence[int]) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=f"brokers: {_brokers(seen.brokers, of_cluster)}; controller: {_leader(seen.controller)}",
-        title_justify="left",
-    )
-    for column in ("partition", "leader", "in sync"):
-        table.add_column(column)
-    for name, (leader, isr) in list(seen.partitions.items())[:ROWS_MAX]:
-        table.add_row(name, _leader(leader), _ids(isr))
-    if len(seen.partitions) > ROWS_MAX:
-        table.add_row(f"and {len(seen.partitions) - ROWS_MAX} more", "", "")
-    return table
-
-
-def _ids(brokers: Sequence[int]) -> str:
-    return ", ".join(map(str, brokers)) or "none"
-
-
-def _leader(broker: int) -> str:
-    return "none" if broker == NO_NODE else str(broker)
-
 
 FAILURE = 1
 AUTO = "auto"
@@ -239,6 +81,19 @@ _EPILOG = """\
 minikafka cluster start|stop|kill ID, in another terminal: one broker of the cluster that runs.
 minikafka cluster describe --bootstrap-server HOST:PORT: how a cluster is (any cluster).
 """
+
+CGROUPS = Path("/sys/fs/cgroup")
+MEMORY_SHARE = 0.5
+"""Of the memory for brokers; the page cache, in which the newest records are read, has the rest."""
+BROKER_BYTES = 64 * 1024 * 1024
+"""What a broker takes beside the budgets below."""
+BUDGETS = {
+    "queued.max.request.bytes": 256 * 1024 * 1024,
+    "group.max.memory.bytes": 256 * 1024 * 1024,
+    "log.cleaner.dedupe.buffer.size": 128 * 1024 * 1024,
+}
+"""Properties that bound memory, and their defaults."""
+BUDGET_MIN = 16 * 1024 * 1024
 
 
 def parser() -> argparse.ArgumentParser:
@@ -358,7 +213,7 @@ def mistake_in(arguments: argparse.Namespace) -> str:
     """What cannot be in the options, if anything; ``--brokers`` is a number afterwards."""
     arguments.is_auto = arguments.brokers == AUTO
     if arguments.is_auto:
-        arguments.brokers = str(min(max(machine.usable_cores(), _brokers_before(arguments)), BROKERS_MAX))
+        arguments.brokers = str(min(max(usable_cores(), _brokers_before(arguments)), BROKERS_MAX))
     if not _is_number(arguments.brokers) or not 1 <= int(arguments.brokers) <= BROKERS_MAX:
         return f"--brokers {arguments.brokers}: must be from 1 to {BROKERS_MAX}, or {AUTO}"
     count = arguments.brokers = int(arguments.brokers)
@@ -404,8 +259,8 @@ def _common_properties(arguments: argparse.Namespace, directory: Path) -> dict[s
     if arguments.api_versions is not None:
         common["api.versions"] = arguments.api_versions
     if arguments.is_auto:
-        common |= {"num.partitions": str(count), "broker.rack": machine.machine_name()}
-        common |= machine.memory_properties(count, machine.usable_memory())
+        common |= {"num.partitions": str(count), "broker.rack": machine_name()}
+        common |= memory_properties(count, usable_memory())
         if arguments.zookeeper is None:  # all on this machine: another copy on the same disk keeps nothing
             common["default.replication.factor"] = "1"
     return common
@@ -603,3 +458,214 @@ def _stop_on_signals(supervisor: ClusterSupervisor) -> asyncio.Future[None]:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, handle, number)
     return stopped
+
+
+# What is shown
+
+
+class Seen(NamedTuple):
+    """The cluster at one moment."""
+
+    brokers: tuple[int, ...]
+    controller: int
+    partitions: dict[str, tuple[int, tuple[int, ...]]]
+    """``topic-number`` → the leader, the ISR."""
+
+
+NOTHING = Seen((), NO_NODE, {})
+
+
+class ClusterView:
+    """Shows the cluster whose brokers are at ``addresses``, by id. One that is not alive is shown as down."""
+
+    def __init__(
+        self,
+        addresses: Mapping[int, tuple[str, int]],
+        stream: TextIO | None = None,
+        *,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._security = security
+        self._addresses = list(addresses.values())
+        self._ids = tuple(addresses)
+        self._out = stream or sys.stdout
+        self._client: BrokerClient | None = None
+        self._seen = NOTHING
+        self._live: Live | None = None
+
+    def __repr__(self) -> str:
+        return f"ClusterView({self._addresses}, {len(self._seen.partitions)} partitions)"
+
+    @property
+    def controller(self) -> int:
+        """Which it was when last looked at; ``NO_NODE``: none."""
+        return self._seen.controller
+
+    def begin(self, banner: Sequence[tuple[str, str]]) -> None:
+        """Say what has been started."""
+        for label, text in banner:
+            print(f"{label:<18} {text}", file=self._out, flush=True)
+        if self._out.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(file=self._out), auto_refresh=False)
+            self._live.start()
+
+    def end(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, line: str) -> None:
+        """A line of its own, above the table."""
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=self._out, flush=True)
+
+    async def watch(self) -> None:
+        """Show what changes, until cancelled."""
+        try:
+            while True:
+                seen = await self._look()
+                if seen is not None and seen != self._seen:
+                    before, self._seen = self._seen, seen
+                    self._show(before, seen)
+                await asyncio.sleep(REFRESH_S)
+        finally:
+            if self._client is not None:
+                await self._client.close()
+
+    async def _look(self) -> Seen | None:
+        """Ask the broker that answered last; when it does not, another. None: no broker answers now."""
+        body = {
+            "topics": None,
+            "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        try:
+            if self._client is None or not self._client.is_connected:
+                self._addresses.append(self._addresses.pop(0))
+                self._client = await BrokerClient.connect(
+                    *self._addresses[-1],
+                    client_id="minikafka-cluster",
+                    deadline_ms=DEADLINE_MS,
+                    security=self._security,
+                )
+            return _seen(await self._client.request(ApiKey.METADATA, body, deadline_ms=DEADLINE_MS))
+        except (BrokerUnavailable, PeerProtocolError, KafkaError):
+            return None
+
+    def _show(self, before: Seen, now: Seen) -> None:
+        if self._live is not None:
+            self._live.update(_table(now, self._ids), refresh=True)
+            return
+        if before.brokers != now.brokers:
+            self.say(f"brokers: {_brokers(now.brokers, self._ids)}")
+        if before.controller != now.controller:
+            self.say(f"controller: {_leader(now.controller)}")
+        for name, (leader, isr) in now.partitions.items():
+            if before.partitions.get(name) != (leader, isr):
+                self.say(f"{name}: led by {_leader(leader)}, in sync {_ids(isr)}")
+        for name in before.partitions:
+            if name not in now.partitions:
+                self.say(f"{name}: deleted")
+
+
+def _seen(answer: Any) -> Seen:
+    return Seen(
+        brokers=tuple(sorted(broker.node_id for broker in answer.brokers)),
+        controller=answer.controller_id,
+        partitions={
+            f"{topic.name}-{partition.partition_index}": (
+                partition.leader_id,
+                tuple(sorted(partition.isr_nodes)),
+            )
+            for topic in answer.topics
+            for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
+        },
+    )
+
+
+def _brokers(alive: Sequence[int], of_cluster: Sequence[int]) -> str:
+    """``2 of 3 alive (1, 3), down: 2``: how many and which, since ``3`` alone could be either."""
+    down = [each for each in of_cluster if each not in alive]
+    known = sorted({*alive, *of_cluster})
+    told = f"{len(alive)} of {len(known)} alive ({_ids(alive)})"
+    return f"{told}, down: {_ids(down)}" if down else told
+
+
+def _table(seen: Seen, of_cluster: Sequence[int]) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=f"brokers: {_brokers(seen.brokers, of_cluster)}; controller: {_leader(seen.controller)}",
+        title_justify="left",
+    )
+    for column in ("partition", "leader", "in sync"):
+        table.add_column(column)
+    for name, (leader, isr) in list(seen.partitions.items())[:ROWS_MAX]:
+        table.add_row(name, _leader(leader), _ids(isr))
+    if len(seen.partitions) > ROWS_MAX:
+        table.add_row(f"and {len(seen.partitions) - ROWS_MAX} more", "", "")
+    return table
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers)) or "none"
+
+
+def _leader(broker: int) -> str:
+    return "none" if broker == NO_NODE else str(broker)
+
+
+# What this machine has
+
+
+def usable_cores(cgroups: Path = CGROUPS) -> int:
+    """Cores that this process may use, at least 1; a quota of a part of one counts as one."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota_cores(cgroups)
+    return max(affinity if quota is None else min(affinity, math.ceil(quota)), 1)
+
+
+def _quota_cores(cgroups: Path) -> float | None:
+    """Of the control group, of both versions; None: it has no quota."""
+    unified = _words(cgroups / "cpu.max")
+    if len(unified) == 2:
+        return None if unified[0] == "max" else int(unified[0]) / int(unified[1])
+    quota, period = _words(cgroups / "cpu/cpu.cfs_quota_us"), _words(cgroups / "cpu/cpu.cfs_period_us")
+    if not quota or not period or int(quota[0]) <= 0:
+        return None
+    return int(quota[0]) / int(period[0])
+
+
+def usable_memory(cgroups: Path = CGROUPS) -> int:
+    """Bytes of memory of the machine, or of its control group where that has less."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = (_words(cgroups / name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
+    return min([physical, *(int(words[0]) for words in limits if words and words[0] != "max")])
+
+
+def memory_properties(brokers: int, memory_bytes: int) -> dict[str, str]:
+    """What each of ``brokers`` is to be configured with, so that all of them stay within their share of
+    ``memory_bytes``; nothing where the defaults do."""
+    budget = memory_bytes * MEMORY_SHARE / brokers - BROKER_BYTES
+    wanted = sum(BUDGETS.values())
+    if budget >= wanted:
+        return {}
+    return {name: str(max(int(size * budget / wanted), BUDGET_MIN)) for name, size in BUDGETS.items()}
+
+
+def machine_name() -> str:
+    """The rack of its brokers: replicas of a partition are spread over machines first, then."""
+    return socket.gethostname()
+
+
+def _words(path: Path) -> list[str]:
+    """Of a small file; none when it is not there, as outside of Linux."""
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

@@ -1,18 +1,15 @@
 """``minikafka cluster describe``: brokers, controller, unhealthy partitions and why.
 
-Works with any broker; one that is not minikafka does not say why a replica is out of the ISR.
-
-Exit status: 0 when the cluster answers (whatever its state), 1 when it does not, 2 for bad usage.
-
-The state of a cluster as values: what is well, what is not, and why. Pure, apart from ``describe``.
-
 Kafka has this in several places: ``kafka-metadata-quorum``, ``kafka-topics --under-replicated-partitions``
 (and ``--unavailable-partitions``, ``--under-min-isr-partitions``), ``kafka-reassign-partitions --list``,
-``kafka-log-dirs``. *Why* a replica is out of the ISR Kafka does not say; here the leader says it
-(DescribeQuorum of an ordinary partition).
+``kafka-log-dirs``. It works with any broker. *Why* a replica is out of the ISR only the leader says, in
+answer to DescribeQuorum of an ordinary partition, if it is minikafka; Kafka's does not.
 
-Times of a replica are taken by its leader's clock and compared with the leader's own "now" in the same
-answer, so clocks of different machines do not matter.
+The state of a cluster are values, and what makes them is pure, apart from ``describe``. Times of a replica
+are taken by its leader's clock and compared with the leader's own "now" in the same answer, so clocks of
+different machines do not matter.
+
+Exit status: 0 when the cluster answers (whatever its state), 1 when it does not, 2 for bad usage.
 """
 
 from __future__ import annotations
@@ -53,6 +50,17 @@ from minikafka.units import format_bytes, format_duration
 
 MIN_ISR = "min.insync.replicas"
 UNKNOWN = -1
+
+ROWS_MAX = 50
+"""Partitions in a list; --json has all."""
+
+PATIENCE_MS = 3_000
+"""For each broker. The state of a cluster should not wait for the one that hangs."""
+
+Rows = list[list[str]]
+
+
+# The state of a cluster
 
 
 class BrokerState(msgspec.Struct, frozen=True):
@@ -357,12 +365,7 @@ def _ago(timestamp_ms: int, now_ms: int) -> int | None:
     return None if timestamp_ms <= 0 else max(0, now_ms - int(timestamp_ms))
 
 
-ROWS_MAX = 50
-"""Partitions in a list; --json has all."""
-
-
-PATIENCE_MS = 3_000
-"""For each broker. The state of a cluster should not wait for the one that hangs."""
+# The command
 
 
 def parser() -> argparse.ArgumentParser:
@@ -422,9 +425,6 @@ def show(description: ClusterDescription, stream: TextIO) -> None:
     _section(console, "Not led by their preferred leader", len(elsewhere), _partitions(elsewhere))
     moving = description.reassignments
     _section(console, "Reassignments under way", len(moving), _reassignments(moving))
-
-
-Rows = list[list[str]]
 
 
 def _section(console: Console, title: str, count: int | str, rows: Rows, *, is_bad: bool = False) -> None:

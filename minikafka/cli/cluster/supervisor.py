@@ -1,4 +1,5 @@
-"""The brokers of a running ``minikafka cluster``: in what state each is; starts, stops and kills single ones.
+"""The brokers of a running ``minikafka cluster``, as child processes or on the event loop of this one: in
+what state each is; starts, stops and kills single ones.
 
 Invariants:
 - What is done to one broker is done one thing after the other; different brokers do not wait for each other.
@@ -6,16 +7,11 @@ Invariants:
 - ``ended`` resolves when the last broker has ended by itself. While one was taken down on request the cluster
   is kept, because its broker may be wanted again.
 
-The brokers of ``minikafka cluster``: as child processes, or on the event loop of this one.
-
-``minikafka cluster start|stop|kill ID``: asks a running ``minikafka cluster`` about one of its brokers.
-
-The two talk over a Unix socket in the cluster's data directory, ``control.sock``, which only its owner may
-use. A request is a line of JSON, ``{"action": "start", "broker": 2}``, and so is its answer,
-``{"said": ..., "failed": false}``. A socket that a killed cluster has left behind gives no answer; the next
-cluster on that directory takes its place.
-
-Exit status: 0 when it is done, 1 when it cannot be done or no cluster runs there, 2 for bad usage.
+``minikafka cluster start|stop|kill ID`` asks a running cluster about one of its brokers. The two talk over a
+Unix socket in the cluster's data directory, ``control.sock``, which only its owner may use. A request is a
+line of JSON, ``{"action": "start", "broker": 2}``, and so is its answer, ``{"said": ..., "failed": false}``.
+A socket that a killed cluster has left behind gives no answer; the next cluster on that directory takes its
+place. Exit status: 0 when it is done, 1 when it cannot be done or no cluster runs there, 2 for bad usage.
 """
 
 from __future__ import annotations
@@ -61,6 +57,21 @@ BANNER_DEADLINE_S = 15.0
 POLL_S = 0.05
 LOCALHOST = "localhost"
 EVERY_INTERFACE = "0.0.0.0"
+
+OK, FAILURE = 0, 1
+SOCKET = "control.sock"
+ACTIONS = {
+    "start": "start a broker that is down, with its port and its records",
+    "stop": "stop a broker cleanly",
+    "kill": "end a broker as a crash would (SIGKILL)",
+}
+DEFAULT_DATA_DIR = "minikafka-cluster"
+REQUEST_DEADLINE_S = 5.0
+"""For a line that a command writes at once."""
+CONNECT_DEADLINE_S = 5.0
+
+
+# Brokers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,6 +346,9 @@ async def _answers(config: MemberConfig) -> bool:
     return True
 
 
+# What is done to them
+
+
 class BrokerLife(enum.Enum):
     """What a broker of the cluster does."""
 
@@ -468,17 +482,7 @@ async def _cancel(task: asyncio.Task[None] | None) -> None:
             await task
 
 
-OK, FAILURE = 0, 1
-SOCKET = "control.sock"
-ACTIONS = {
-    "start": "start a broker that is down, with its port and its records",
-    "stop": "stop a broker cleanly",
-    "kill": "end a broker as a crash would (SIGKILL)",
-}
-DEFAULT_DATA_DIR = "minikafka-cluster"
-REQUEST_DEADLINE_S = 5.0
-"""For a line that a command writes at once."""
-CONNECT_DEADLINE_S = 5.0
+# Start, stop and kill from elsewhere
 
 
 class Request(msgspec.Struct, frozen=True):

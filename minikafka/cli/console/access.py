@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, Final
 
 from minikafka.cli.acls import describe_acls
+from minikafka.cli.console.cluster import ClusterView
 from minikafka.cli.console.exchange import why_not
-from minikafka.cli.console.snapshot import ClusterView
 from minikafka.cli.quotas import entity_text
 from minikafka.cli.shared.admin_client import raise_error
 from minikafka.cli.shared.credentials import describe_users

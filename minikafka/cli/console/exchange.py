@@ -46,6 +46,10 @@ _STATUS: Final = {
 }
 """Any other error of a broker is a 502: the question was right, the cluster could not answer it."""
 
+Row = TypeVar("Row")
+
+Loaded = TypeVar("Loaded")
+
 
 class Refusal(MinikafkaError):
     """The answer is not what was asked for but a line of text, with a status of HTTP."""
@@ -132,9 +136,6 @@ class Query:
         return text == "true"
 
 
-Row = TypeVar("Row")
-
-
 def in_order(rows: Iterable[Row], value: Callable[[Row], Any], *, is_descending: bool) -> list[Row]:
     """Sorted by a value; those whose value is not known (None) are last either way."""
     found = list(rows)
@@ -150,9 +151,6 @@ def parse_number(name: str, text: str, *, least: int = 0, most: int) -> int:
     if not is_number or not least <= int(text) <= most:
         raise Refusal(400, f"{name}: must be a number from {least} to {most}")
     return int(text)
-
-
-Loaded = TypeVar("Loaded")
 
 
 class Shared(Generic[Loaded]):

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from minikafka.cli.console.cluster import ClusterView
 from minikafka.cli.console.exchange import Query, Refusal, Shared, in_order, parse_number
-from minikafka.cli.console.snapshot import ClusterView
 from minikafka.cli.groups import NO_OFFSET, GroupAdmin, GroupDescription, Target, plan_resets
 from minikafka.cli.share import SHARE, ShareAdmin
 from minikafka.cli.shared.commands import error_of, explain

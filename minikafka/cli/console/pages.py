@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from minikafka.cli.console.access import access, no_access
-from minikafka.cli.console.cluster import cluster
-from minikafka.cli.console.events import events, purgatory
+from minikafka.cli.console.cluster import KEEP_S, ClusterView, Connection, cluster
 from minikafka.cli.console.exchange import (
     Query,
     Refusal,
@@ -26,11 +25,9 @@ from minikafka.cli.console.exchange import (
 )
 from minikafka.cli.console.groups import GroupsView
 from minikafka.cli.console.messages import MessagesView
-from minikafka.cli.console.reassignments import ReassignmentsView
 from minikafka.cli.console.registry import Registry
-from minikafka.cli.console.snapshot import KEEP_S, ClusterView, Connection
-from minikafka.cli.console.topics import TopicsView, topic
-from minikafka.cli.console.why import WhyView
+from minikafka.cli.console.topics import ReassignmentsView, TopicsView, topic
+from minikafka.cli.console.why import WhyView, events, purgatory
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import is_loopback
@@ -45,6 +42,8 @@ JSON_TYPE: Final = "application/json"
 
 Ask = Callable[[Query], Awaitable[Any]]
 Change = Callable[[bytes], Awaitable[Any]]
+
+NOT_AUTHENTICATED: Final = "changes are for readers who have authenticated"
 
 
 class Permissions(NamedTuple):
@@ -147,9 +146,6 @@ class Console:
         if self._permissions.messages is not True:
             raise Refusal(403, str(self._permissions.messages))
         return await self._messages.messages(query)
-
-
-NOT_AUTHENTICATED: Final = "changes are for readers who have authenticated"
 
 
 def check_change(request: HttpRequest, permission: bool | str) -> None:

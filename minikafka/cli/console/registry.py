@@ -44,6 +44,8 @@ ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 EXTRA: Final = "pip install 'minikafka[console]'"
 _FILE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
+_MAIN: Final = "minikafka_schema.proto"
+
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
@@ -184,9 +186,6 @@ def _with_references(text: str, references: dict[str, str]) -> Any:
         return at
 
     return place(schema)
-
-
-_MAIN: Final = "minikafka_schema.proto"
 
 
 def _compiled(text: str, references: dict[str, str]) -> bytes:

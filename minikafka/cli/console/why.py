@@ -1,4 +1,8 @@
-"""``api/why``: ``minikafka why`` for the page: the same questions, the same answers as its ``--json``."""
+"""``api/why``, ``api/events`` and ``api/purgatory``: what brokers say of their reasons.
+
+``api/why`` is ``minikafka why`` for the page: the same questions, the same answers as its ``--json``. Events
+are what the brokers have decided, all of theirs in one order; a purgatory is what waits on one of them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ import argparse
 import asyncio
 from typing import Any, Final
 
+from minikafka.cli.console.cluster import ClusterView, Connection
 from minikafka.cli.console.exchange import Query, Refusal
-from minikafka.cli.console.snapshot import Connection
 from minikafka.cli.why import partition as partitions
 from minikafka.cli.why.cluster import Cluster
 from minikafka.cli.why.command import SAMPLE_MS, SUBJECTS, TABLE
@@ -26,6 +30,10 @@ ELSEWHERE: Final = {
 """Subjects of the command that the page does not have, and why. A catalog or an output is a URL or a path:
 what opens it for a reader would read files, and ask addresses, that only the server may."""
 ASKED: Final = [subject for subject in SUBJECTS if subject not in ELSEWHERE]
+
+NEWEST: Final = 100
+NEWEST_MAX: Final = 1_000
+WAITING_MAX: Final = 1_000
 
 
 class WhyView:
@@ -103,3 +111,55 @@ def arguments_of(query: Query) -> argparse.Namespace:
 
 def _at(query: Query) -> TopicPartition:
     return TopicPartition(query.needed("topic"), query.number("partition", most=INT_MAX))
+
+
+async def events(view: ClusterView, query: Query) -> dict[str, Any]:
+    """The newest of all brokers, the oldest of them first. The clocks of brokers differ a little, so events
+    of two that are close together may be the wrong way round."""
+    newest = query.number("newest", NEWEST, least=1, most=NEWEST_MAX)
+    subject = query.text("subject")
+    snapshot = await view.snapshot()
+    answers = await view.of_brokers(
+        snapshot.alive(),
+        lambda node_id: view.admin.diagnostics("events", node_id=node_id, newest=newest, subject=subject),
+    )
+    not_answered = {node_id: each for node_id, each in answers.items() if isinstance(each, str)}
+    for each in snapshot.brokers.values():
+        if not each.is_alive:
+            not_answered[each.node_id] = "it is not registered"
+    found = [event for each in answers.values() if not isinstance(each, str) for event in each["events"]]
+    found.sort(key=lambda each: (each["sequence"], each["broker"]))
+    return {
+        "at_ms": view.clock.now_ms(),
+        "events": [
+            {
+                "at_ms": each["at_ms"],
+                "broker": each["broker"],
+                "kind": each["kind"],
+                "subject": each["subject"],
+                "text": each["text"],
+                "is_bad": _is_bad(each),
+            }
+            for each in found[-newest:]
+        ],
+        "not_answered": not_answered,
+    }
+
+
+def _is_bad(event: Any) -> bool:
+    """As the status page has it: a log directory failed, a session was lost, an election may lose records."""
+    fields = event["event"]
+    return event["kind"] == "log_dir" or bool(fields.get("is_unclean") or fields.get("is_lost"))
+
+
+async def purgatory(view: ClusterView, query: Query) -> Any:
+    """Raises KafkaError: what the broker says, also that it is none of minikafka's."""
+    node_id = query.number("broker", most=INT_MAX)
+    limit = query.optional("limit") and query.number("limit", least=1, most=WAITING_MAX)
+    return await view.admin.diagnostics(
+        "purgatory",
+        node_id=node_id,
+        name=query.optional("name"),
+        key=query.optional("key"),
+        limit=limit,
+    )

@@ -1,8 +1,15 @@
 """``minikafka dump-log``: shows what is in a log's files and finds damage. Kafka: ``kafka-dump-log``
-(``DumpLogSegments``), whose lines its text resembles.
+(``DumpLogSegments``), whose lines its text resembles; it is coloured on a terminal.
 
 Takes segments, indexes, producer snapshots, checkpoints, ``partition.metadata`` and ``meta.properties``, a
 partition's directory or a whole log directory. Files are only read, in bounded memory.
+
+``--offsets-decoder``, ``--transaction-log-decoder`` and ``--share-group-state-decoder`` show the records of
+``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state`` in words. Kafka:
+``OffsetsMessageParser``, ``TransactionLogMessageParser``, ``ShareGroupStateMessageParser``. Keys and values
+have its JSON: types and versions are strings, fields have the names of Kafka's schemas, bytes are base64, a
+tagged field that has its default is left out. Of a group of consumers, subscriptions and assignments are
+decoded too, where they can be.
 
 Exit status: 0 nothing is wrong; 1 damage was found; 2 the arguments cannot be used or a file cannot be read.
 
@@ -13,8 +20,8 @@ With ``--json`` every line is an object. ``type`` says what it is:
                           producer_epoch, partition_leader_epoch, is_transactional, is_control,
                           delete_horizon_ms, position, timestamp_type, max_timestamp, size, magic,
                           compression, crc, is_valid
-    record                offset, timestamp, key_size, value_size (-1: null), sequence, headers [{key,
-    value}],
+    record                offset, timestamp, key_size, value_size (-1: null), sequence,
+                          headers [{key, value}],
                           key, value; bytes that are no UTF-8 are in key_base64, value_base64 instead;
                           or, of a control record, end_txn_marker and coordinator_epoch;
                           with a decoder (--offsets-decoder and others) key and value are
@@ -32,17 +39,6 @@ With ``--json`` every line is an object. ``type`` says what it is:
     clean_shutdown_marker content
     finding               file, position (null: of the file as a whole), what, advice
     summary               findings; with --verify also files, batches, records
-
-How ``dump-log`` shows things: text like Kafka's tool, coloured on a terminal, or JSON lines.
-
-``dump-log --offsets-decoder``, ``--transaction-log-decoder`` and ``--share-group-state-decoder``: the records
-of ``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state`` in words.
-
-Kafka: ``DumpLogSegments.OffsetsMessageParser``, ``TransactionLogMessageParser``,
-``ShareGroupStateMessageParser``. Keys and values have its
-JSON: types and versions are strings, fields have the names of Kafka's schemas, bytes are base64, a tagged
-field that has its default is left out. Of a group of consumers, subscriptions and assignments are decoded
-too, where they can be.
 """
 
 from __future__ import annotations
@@ -97,6 +93,45 @@ _ASSIGNMENT: Final = (
 )
 """Kafka: ``ConsumerProtocolAssignment.json``."""
 _ZERO_UUID = UUID(int=0)
+
+_TRANSACTION_FIELDS: Final = (
+    ("producerId", "producer_id", None),
+    ("previousProducerId", "previous_producer_id", -1),
+    ("nextProducerId", "next_producer_id", -1),
+    ("producerEpoch", "producer_epoch", None),
+    ("transactionTimeoutMs", "transaction_timeout_ms", None),
+    ("transactionStatus", "transaction_status", None),
+    ("transactionPartitions", "transaction_partitions", None),
+    ("transactionLastUpdateTimestampMs", "transaction_last_update_timestamp_ms", None),
+    ("transactionStartTimestampMs", "transaction_start_timestamp_ms", None),
+    ("clientTransactionVersion", "client_transaction_version", 0),
+)
+"""Kafka's name and order, ours, and the default of a tagged field."""
+
+_SHARE_KEY: Final = ("group_id", "topic_id", "partition")
+_SHARE_VALUE: Final = (
+    "snapshot_epoch",
+    "state_epoch",
+    "leader_epoch",
+    "start_offset",
+    "delivery_complete_count",
+    "create_timestamp",
+    "write_timestamp",
+    "state_batches",
+)
+"""In Kafka's order; an update has some of them."""
+
+_KAFKA_NAMES = {"compression": "compresscodec", "is_valid": "isvalid", "value": "payload"}
+"""Where Kafka's tool has a name of its own."""
+
+_SNAKE = re.compile(r"_([a-z])")
+
+DAMAGED, UNUSABLE = 1, 2
+
+_OFFSETS = re.compile(r"(?P<first>\d{0,19})(?P<range>:(?P<last>\d{0,19}))?", re.ASCII)
+
+
+# Decoders
 
 
 def decoded_group_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
@@ -166,21 +201,6 @@ def _json_value(field: Field, value: Any) -> Any:
     return value
 
 
-_TRANSACTION_FIELDS: Final = (
-    ("producerId", "producer_id", None),
-    ("previousProducerId", "previous_producer_id", -1),
-    ("nextProducerId", "next_producer_id", -1),
-    ("producerEpoch", "producer_epoch", None),
-    ("transactionTimeoutMs", "transaction_timeout_ms", None),
-    ("transactionStatus", "transaction_status", None),
-    ("transactionPartitions", "transaction_partitions", None),
-    ("transactionLastUpdateTimestampMs", "transaction_last_update_timestamp_ms", None),
-    ("transactionStartTimestampMs", "transaction_start_timestamp_ms", None),
-    ("clientTransactionVersion", "client_transaction_version", 0),
-)
-"""Kafka's name and order, ours, and the default of a tagged field."""
-
-
 def decoded_transaction_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """``key`` and ``value`` as objects; the value of a tombstone is None.
 
@@ -211,20 +231,6 @@ def _transaction_data(body: Any) -> dict[str, Any]:
             value = [{"topic": each.topic, "partitionIds": list(each.partition_ids)} for each in value]
         shown[name] = value
     return shown
-
-
-_SHARE_KEY: Final = ("group_id", "topic_id", "partition")
-_SHARE_VALUE: Final = (
-    "snapshot_epoch",
-    "state_epoch",
-    "leader_epoch",
-    "start_offset",
-    "delivery_complete_count",
-    "create_timestamp",
-    "write_timestamp",
-    "state_batches",
-)
-"""In Kafka's order; an update has some of them."""
 
 
 def decoded_share_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
@@ -259,10 +265,7 @@ def _json(value: Any) -> Any:
     return value
 
 
-_KAFKA_NAMES = {"compression": "compresscodec", "is_valid": "isvalid", "value": "payload"}
-"""Where Kafka's tool has a name of its own."""
-
-_SNAKE = re.compile(r"_([a-z])")
+# Output
 
 
 class Output(Protocol):
@@ -394,9 +397,7 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-DAMAGED, UNUSABLE = 1, 2
-
-_OFFSETS = re.compile(r"(?P<first>\d{0,19})(?P<range>:(?P<last>\d{0,19}))?", re.ASCII)
+# The command
 
 
 class _Unusable(Exception):

@@ -1,12 +1,10 @@
-"""What a file is by its name, and what is in it: one item for each thing, one finding for each damage.
+"""What a path is, and what is in a file: one item for each thing, one finding for each damage.
 
-An item is a flat dict with a ``type``; ``dump_log`` documents them. Segments and indexes are streamed, the
+What a file is says its name. What kind of directory a path is a name alone does not tell: the data directory
+``broker-1`` of a cluster is named as partition 1 of a topic ``broker`` would be. What is in it decides.
+
+An item is a flat dict with a ``type``; ``command`` documents them. Segments and indexes are streamed, the
 other files are small.
-
-What kind of directory a path is, and what a log directory's own files say of its partitions.
-
-A name alone does not tell: the data directory ``broker-1`` of a cluster is named as partition 1 of a topic
-``broker`` would be. What is in it decides.
 """
 
 from __future__ import annotations
@@ -76,6 +74,17 @@ _OF_A_LOG_DIRECTORY = frozenset(
     }
 )
 
+Item = dict[str, Any]
+
+SMALL_FILE_BYTES_MAX = 256 << 20
+"""A checkpoint or snapshot beyond this is not read; a million producers take 46 MB."""
+
+Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
+"""Key and value as objects. Raises UnreadableRecord, UnreadableShareRecord, UnreadableTransactionRecord."""
+
+
+# Paths
+
 
 class PathKind(Enum):
     """What a directory is."""
@@ -130,10 +139,7 @@ def _read(path: str, files: Files) -> dict[TopicPartition, int]:
         return {}
 
 
-Item = dict[str, Any]
-
-SMALL_FILE_BYTES_MAX = 256 << 20
-"""A checkpoint or snapshot beyond this is not read; a million producers take 46 MB."""
+# Files
 
 
 class FileKind(Enum):
@@ -174,10 +180,6 @@ class KnownFile(NamedTuple):
     kind: FileKind
     base_offset: int | None
     """From the name of a segment's file; None for a segment that was renamed."""
-
-
-Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
-"""Key and value as objects. Raises UnreadableRecord, UnreadableShareRecord, UnreadableTransactionRecord."""
 
 
 class Selection(NamedTuple):

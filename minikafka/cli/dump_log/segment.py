@@ -1,11 +1,9 @@
-"""A segment file read batch by batch, with everything that is wrong with it. Kafka: ``DumpLogSegments``.
+"""A segment file read batch by batch, and its index files entry by entry, with everything that is wrong with
+them. Kafka: ``DumpLogSegments``.
 
 Nothing is trusted: lengths are checked before they are followed, and the scan ends where the next batch can
 no longer be found. Memory is bounded by one batch; one too large for that has its CRC computed piece by piece
 and its records left alone.
-
-Index files read entry by entry, and compared with their segment while that is read. Kafka:
-``DumpLogSegments``.
 
 A check takes the entries of one index in step with the batches of the segment, so that neither is ever held
 whole. Both must ascend for that: an entry that does not is a finding and is left out of the comparison.
@@ -57,6 +55,19 @@ CUT_OFF = (
 NOT_WRITTEN_SO = (
     "no broker writes this; prefer another replica, and keep a copy of the file for the bug report"
 )
+
+_ZEROS = bytes(1 << 16)
+"""20 MB are reserved for each active segment after a kill. Nearly all of it is a hole in the file, which is
+passed over; the rest is compared, which costs a tenth of counting zeros."""
+REBUILD = "stop the broker and delete the file: it is rebuilt from the segment when the broker starts"
+
+FINDINGS_MAX = 100
+"""So many wrong entries of one index are named, the others counted: it has to be rebuilt anyway."""
+
+_ENTRIES_PER_READ = 8192
+
+
+# Segments
 
 
 class Finding(NamedTuple):
@@ -235,15 +246,7 @@ def _decode(data: bytes, header: BatchHeader) -> tuple[list[Record] | None, list
     return records, problems
 
 
-_ZEROS = bytes(1 << 16)
-"""20 MB are reserved for each active segment after a kill. Nearly all of it is a hole in the file, which is
-passed over; the rest is compared, which costs a tenth of counting zeros."""
-REBUILD = "stop the broker and delete the file: it is rebuilt from the segment when the broker starts"
-
-FINDINGS_MAX = 100
-"""So many wrong entries of one index are named, the others counted: it has to be rebuilt anyway."""
-
-_ENTRIES_PER_READ = 8192
+# Indexes
 
 
 class IndexEntry(NamedTuple):

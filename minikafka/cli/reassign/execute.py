@@ -5,10 +5,9 @@ can be wrong is looked for before anything is changed; the command runs until th
 are to be (``--no-wait``: it does not), and then removes the throttle itself, where Kafka's needs a later
 ``--verify``.
 
-What a reassignment has to copy, and how long that takes under a throttle: said before it begins.
-
-Kafka: nothing; its operators reckon by hand. The throttle (KIP-73) limits what each broker sends and what
-each broker receives, so the side with fewer brokers is the narrow one::
+What has to be copied, and how long that takes under a throttle, is said before it begins; Kafka's operators
+reckon by hand. The throttle (KIP-73) limits what each broker sends and what each broker receives, so the side
+with fewer brokers is the narrow one::
 
     duration = bytes / (min(number of leaders, number of followers) * rate)
 
@@ -53,6 +52,16 @@ from minikafka.cli.shared.commands import OK, CommandError, explain, read_text, 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.units import format_bytes, format_duration, format_rate
+
+POLL_S = 1.0
+NAMED_MAX = 5
+"""So many partitions are named in a sentence; of others only the number."""
+
+UnderWay = dict[TopicPartition, ReplicaAssignment]
+Partitions = dict[TopicPartition, PartitionNow]
+
+
+# How long copying takes
 
 
 class CopyEstimate(NamedTuple):
@@ -123,12 +132,7 @@ def _brokers(node_ids: tuple[int, ...]) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, node_ids))
 
 
-POLL_S = 1.0
-NAMED_MAX = 5
-"""So many partitions are named in a sentence; of others only the number."""
-
-UnderWay = dict[TopicPartition, ReplicaAssignment]
-Partitions = dict[TopicPartition, PartitionNow]
+# Executing
 
 
 async def execute(admin: AdminClient, arguments: argparse.Namespace) -> int:

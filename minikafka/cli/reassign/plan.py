@@ -1,16 +1,18 @@
-"""The JSON files of ``minikafka reassign``, in the format of ``kafka-reassign-partitions``, and what can be
-wrong with a plan.
+"""Plans of ``minikafka reassign``: their JSON files, what can be wrong with them, and how ``generate`` makes
+one.
 
-Kafka: ``ReassignPartitionsCommand.parsePartitionReassignmentData``, ``parseTopicsData``. Different here: all
-that is wrong with a plan is said at once, and log directories are looked up before anything begins.
+Files have the format of ``kafka-reassign-partitions``. Kafka:
+``ReassignPartitionsCommand.parsePartitionReassignmentData``, ``parseTopicsData``. Different here: all that is
+wrong with a plan is said at once, and log directories are looked up before anything begins.
 
-Which brokers partitions should be on, when they are to be spread evenly and little is to be copied. Pure.
+``minikafka reassign generate`` proposes which brokers partitions should be on, when they are to be spread
+evenly and little is to be copied; it changes nothing. Kafka: ``generateAssignment`` with
+``AdminUtils.assignReplicasToBrokers``, which deals all partitions out again, as if the topics were just being
+created. Different here: every replica that can be kept is, because each that is not is copied over the
+network; all topics and all registered brokers are taken unless said otherwise, and the replication factor can
+be changed.
 
-Kafka: what ``kafka-reassign-partitions --generate`` does with ``AdminUtils.assignReplicasToBrokers``, which
-deals all partitions out again, as if the topics were just being created. Different here: every replica that
-can be kept is, because each that is not is copied over the network.
-
-What a plan promises, in this order:
+What a generated plan promises, in this order:
 1. Replicas are on the given brokers, none twice on one, as many as there were (or as asked for).
 2. With racks, a partition is in as many racks as it can be: all replicas in different ones, or all racks
    used.
@@ -20,16 +22,10 @@ What a plan promises, in this order:
    same sense, those of all topics as far as swapping them within even topics goes.
 4. Few moves. A replica moves only where that makes a topic or the whole more even.
 
-How: replicas are kept where possible, missing ones are added where there is least, and then replicas move
-along the shortest paths from brokers that have too much to brokers that have too little. A path may lead over
-brokers in between (1 gives to 2, and 2 to 3), which is what racks ask for. This is how a maximum flow is
-found, so when there is no path any more a topic cannot be more even.
-
-``minikafka reassign generate``: proposes a plan, and changes nothing.
-
-Kafka: ``ReassignPartitionsCommand.generateAssignment``. Different here: the plan keeps what it can
-, all topics and all registered brokers are taken unless said otherwise, and the
-replication factor can be changed.
+How, without asking a cluster: replicas are kept where possible, missing ones are added where there is least,
+and then replicas move along the shortest paths from brokers that have too much to brokers that have too
+little. A path may lead over brokers in between (1 gives to 2, and 2 to 3), which is what racks ask for. This
+is how a maximum flow is found, so when there is no path any more a topic cannot be more even.
 """
 
 from __future__ import annotations
@@ -50,6 +46,17 @@ from minikafka.types import BrokerId, TopicPartition
 
 ANY_LOG_DIR = "any"
 VERSION = 1
+
+_T = TypeVar("_T", str, int, TopicPartition)
+
+Assignment = dict[TopicPartition, tuple[int, ...]]
+"""Partition → its replicas, the preferred leader first."""
+
+FindMove = Callable[[int, int], "_Move | None"]
+"""Source and target → the move between them that costs least; None: there is none."""
+
+
+# Files
 
 
 class _Partition(msgspec.Struct):
@@ -227,11 +234,11 @@ def _decode(text: str, kind: type[_File], what: str) -> _File:
     return file
 
 
-_T = TypeVar("_T", str, int, TopicPartition)
-
-
 def _twice(things: Iterable[_T]) -> list[_T]:
     return [each for each, count in Counter(things).items() if count > 1]
+
+
+# Proposing a plan
 
 
 async def generate(admin: AdminClient, arguments: argparse.Namespace) -> int:
@@ -295,8 +302,7 @@ async def _brokers(admin: AdminClient, arguments: argparse.Namespace) -> list[Br
     return [BrokerMetadata(BrokerId(node_id), rack) for node_id, rack in zip(wanted, racks, strict=True)]
 
 
-Assignment = dict[TopicPartition, tuple[int, ...]]
-"""Partition → its replicas, the preferred leader first."""
+# The best assignment
 
 
 class _Move(NamedTuple):
@@ -305,10 +311,6 @@ class _Move(NamedTuple):
     partition: TopicPartition
     source: int
     target: int
-
-
-FindMove = Callable[[int, int], "_Move | None"]
-"""Source and target → the move between them that costs least; None: there is none."""
 
 
 def plan_assignment(

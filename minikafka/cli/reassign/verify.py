@@ -1,23 +1,16 @@
-"""``minikafka reassign verify``, ``cancel``, ``list`` and ``remove-throttles``: what became of plans.
+"""``minikafka reassign verify``, ``cancel``, ``list`` and ``remove-throttles``: what became of plans, how far
+they are, and their throttles.
 
-Kafka: ``ReassignPartitionsCommand.verifyAssignment``, ``cancelAssignment``, ``clearAllThrottles``. As
-there, a throttle is removed only when nothing moves in the whole cluster, and then from all brokers,
-because it is not known which were involved; and from the topics of the plan. What else is set is stale: it is
-named and left, because it may be wanted.
+Kafka: ``ReassignPartitionsCommand.verifyAssignment``, ``cancelAssignment``, ``clearAllThrottles``,
+``calculateProposedMoveMap``, ``modifyReassignmentThrottle`` (KIP-73, KIP-113).
 
-Throttles of reassignments: worked out, set, found and removed.
-
-Kafka: ``ReassignPartitionsCommand.calculateProposedMoveMap``, ``modifyReassignmentThrottle``,
-``clearAllThrottles`` (KIP-73, KIP-113). A throttle is a rate on brokers plus a list of replicas on topics: on
-the leaders' side every replica that a partition has now (any of them may lead), on the followers' side those
-that it gets.
-
-A rate that is left on a broker when nothing moves any more is a trap: it does nothing until a replica falls
-behind that is still in a list. So a throttle without a reassignment is called stale, and named.
-
-A broker's own configurations are changed by asking that broker. One that is down keeps what it has.
-
-How far reassignments are: bytes left, rate, time left; and how that is shown while one waits.
+A throttle is a rate on brokers plus a list of replicas on topics: on the leaders' side every replica that a
+partition has now (any of them may lead), on the followers' side those that it gets. As in Kafka, it is
+removed only when nothing moves in the whole cluster, and then from all brokers, because it is not known which
+were involved; and from the topics of the plan. A rate that is left on a broker when nothing moves any more is
+a trap: it does nothing until a replica falls behind that is still in a list. So a throttle without a
+reassignment is called stale, and named; it is left, because it may be wanted. A broker's own configurations
+are changed by asking that broker. One that is down keeps what it has.
 
 What is left of a partition is the size of its leader's log less the size of each log that is being filled
 (DescribeLogDirs). Both grow while producers write, so a partition may be done with a few bytes left, and
@@ -61,6 +54,18 @@ LINE_EVERY_MS = 10_000
 """Where there is no terminal: a line this often, and whenever a partition is done."""
 LINES_AROUND_ROWS = 7
 """The sum, the table's head and frame, and how many more there are: all has to fit on the screen."""
+
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+BROKER_CONFIGS = (LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)
+TOPIC_CONFIGS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+
+
+# Progress
 
 
 class DirMove(NamedTuple):
@@ -335,14 +340,7 @@ def _table(rows: Sequence[tuple[str, str, int | None]], rows_max: int) -> Table:
     return table
 
 
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
-LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
-
-BROKER_CONFIGS = (LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)
-TOPIC_CONFIGS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+# Throttles
 
 
 class Throttle(NamedTuple):
@@ -450,6 +448,9 @@ async def remove_throttles(admin: AdminClient, throttles: Iterable[Throttle]) ->
         if resource.type == ConfigResourceType.BROKER:
             node_id = int(resource.name) if resource.name else None
             await admin.alter_configs({resource: names}, node_id=node_id)
+
+
+# The commands
 
 
 async def verify(admin: AdminClient, plan: Plan, *, preserve_throttles: bool) -> int:

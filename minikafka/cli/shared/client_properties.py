@@ -37,6 +37,11 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 
+_OAUTH_NAMES = {
+    "sasl.oauthbearer.client.credentials.client.id": ("sasl.oauthbearer.client.id",),
+    "sasl.oauthbearer.client.credentials.client.secret": ("sasl.oauthbearer.client.secret",),
+}
+
 
 def read_client_properties(path: str) -> dict[str, str]:
     """The properties of a file under Java's names.
@@ -97,12 +102,6 @@ def _with_java_names(properties: Mapping[str, str]) -> dict[str, str]:
         key=taken("ssl.key.pem") or _text_of(taken("ssl.key.location")),
     )
     return java
-
-
-_OAUTH_NAMES = {
-    "sasl.oauthbearer.client.credentials.client.id": ("sasl.oauthbearer.client.id",),
-    "sasl.oauthbearer.client.credentials.client.secret": ("sasl.oauthbearer.client.secret",),
-}
 
 
 def _take_certificates(java: dict[str, str], location: str | None, pem: str | None) -> None:

@@ -1,13 +1,11 @@
 """What the subcommands that talk to a cluster have in common: addresses, how the brokers are reached there,
-actions, errors, exit status.
+profiles, quantities, actions, errors, exit status.
 
 Exit status: 0 when all went well, 1 when a broker refused something or cannot be reached, 2 for bad usage.
 
-Bytes, rates and durations as people write and read them.
-
-Named addresses and settings that commands use when they are not given: ``profiles.toml`` of the user.
-
-The file is in ``$XDG_CONFIG_HOME/minikafka`` (``~/.config/minikafka``) and only its owner may read it::
+Named addresses and settings that commands use when they are not given are profiles, in ``profiles.toml`` of
+the user. The file is in ``$XDG_CONFIG_HOME/minikafka`` (``~/.config/minikafka``) and only its owner may read
+it::
 
     current = "local"
 
@@ -48,6 +46,36 @@ VARIABLE = "MINIKAFKA_PROFILE"
 """Not a property of brokers: ``config.loader.NOT_PROPERTIES``."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 """What TOML allows as a key without quotes."""
+
+_UNITS: Final = {
+    "": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_BYTES: Final = re.compile(r"(\d+)\s*([a-z]*?)(?:/s)?", re.IGNORECASE | re.ASCII)
+
+DEFAULT_PORT = 9092
+DEFAULT_TIMEOUT_MS = 30_000
+OK, FAILURE = 0, 1
+INTERRUPTED = 130
+"""What a shell makes of a command that SIGINT ended."""
+
+Address = tuple[str, int]
+
+_WORDS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "delegation.token.secret.key is not set on the brokers",
+}
+"""For errors of responses that have no message."""
+
+
+# Profiles
 
 
 class ProfileError(MinikafkaError):
@@ -176,18 +204,7 @@ class ProfileParser(argparse.ArgumentParser):
         return action
 
 
-_UNITS: Final = {
-    "": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
-_BYTES: Final = re.compile(r"(\d+)\s*([a-z]*?)(?:/s)?", re.IGNORECASE | re.ASCII)
+# Quantities
 
 
 def parse_bytes(text: str) -> int:
@@ -199,14 +216,10 @@ def parse_bytes(text: str) -> int:
     return int(match[1]) * factor
 
 
-DEFAULT_PORT = 9092
 DEFAULT_BOOTSTRAP: Final = DefaultValue(f"localhost:{DEFAULT_PORT}")
-DEFAULT_TIMEOUT_MS = 30_000
-OK, FAILURE = 0, 1
-INTERRUPTED = 130
-"""What a shell makes of a command that SIGINT ended."""
 
-Address = tuple[str, int]
+
+# Connections and errors
 
 
 class CommandError(MinikafkaError):
@@ -372,13 +385,6 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number in ends:
             signal.signal(number, signal.SIG_DFL)
-
-
-_WORDS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic",
-    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "delegation.token.secret.key is not set on the brokers",
-}
-"""For errors of responses that have no message."""
 
 
 def explain(error: KafkaError) -> str:

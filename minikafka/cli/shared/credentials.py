@@ -1,14 +1,10 @@
-"""Credentials on the command line: passwords, and SCRAM users.
+"""Credentials on the command line: where a password comes from, and SCRAM credentials as a client sets and
+sees them (KIP-554).
 
-Where a command takes a password from, so that none must be on a command line, which every process sees.
-
-A file that only its owner may read (``--password-file``), the variable ``MINIKAFKA_PASSWORD``, or a prompt on
-a terminal, in this order. No message has a part of it.
-
-SCRAM credentials as a client sets and sees them (KIP-554).
-
-Kafka: ``UserScramCredentialUpsertion``, ``KafkaAdminClient.alterUserScramCredentials``. The password stays
-here: what is sent is salt and salted password.
+No password must be on a command line, which every process sees. It is taken from a file that only its owner
+may read (``--password-file``), the variable ``MINIKAFKA_PASSWORD``, or a prompt on a terminal, in this order.
+No message has a part of it, and it stays here: what is sent is salt and salted password. Kafka:
+``UserScramCredentialUpsertion``, ``KafkaAdminClient.alterUserScramCredentials``.
 """
 
 from __future__ import annotations
@@ -36,6 +32,13 @@ PASSWORD_BYTES_MAX = 64 * 1024
 """A password is a line; a larger file is something else, given by mistake."""
 
 _OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
+
+ITERATIONS_DEFAULT = ITERATIONS_MIN
+"""``ConfigCommand.DefaultScramIterations`` is the least that a broker takes."""
+ITERATIONS_MAX = 16384
+"""``ScramCredentialUpsertion``'s bound in the broker (``ScramControlManager.MAX_ITERATIONS``)."""
+SALT_BYTES = 24
+"""Kafka's: about as long as ``ScramFormatter.secureRandomBytes`` makes them."""
 
 
 def add_password_option(options: argparse.ArgumentParser) -> None:
@@ -93,14 +96,6 @@ def read_password_file(name: str) -> str:
     if not password:
         raise CommandError(f"{name} is empty")
     return password
-
-
-ITERATIONS_DEFAULT = ITERATIONS_MIN
-"""``ConfigCommand.DefaultScramIterations`` is the least that a broker takes."""
-ITERATIONS_MAX = 16384
-"""``ScramCredentialUpsertion``'s bound in the broker (``ScramControlManager.MAX_ITERATIONS``)."""
-SALT_BYTES = 24
-"""Kafka's: about as long as ``ScramFormatter.secureRandomBytes`` makes them."""
 
 
 class ScramMechanism(IntEnum):

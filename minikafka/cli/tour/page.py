@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
-from minikafka.cli.tour.catalogue import Entry
-from minikafka.cli.tour.pace import seconds_to_read
+from minikafka.cli.tour.catalogue import Entry, seconds_to_read
 from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Step, Supposition
 from minikafka.cli.tour.text import (
     EPOCH_STYLES,

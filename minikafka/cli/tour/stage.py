@@ -1,8 +1,8 @@
 """``Stage``: the cluster of one story, and who is shown it, step by step.
 
-A story is a module of ``stories`` with ``SETUP`` and ``tell(stage)``. It runs in a simulation of its own,
-under the invariant checker. ``Stage.show`` takes a picture and hands it over at once; virtual time stands
-still while it is looked at.
+A story (``stories``) is a ``Setup`` and a function that is given the stage. It runs in a simulation of its
+own, under the invariant checker. ``Stage.show`` takes a picture and hands it over at once; virtual time
+stands still while it is looked at.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from minikafka.server.runtime.process import keep_freed_memory
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.simulation import PORT, Simulation
-from minikafka.testing.stories.cluster import Cluster
-from minikafka.testing.stories.pictures import PARTITION, TOPIC
+from minikafka.testing.stories import PARTITION, TOPIC, Cluster
 from minikafka.types import TopicPartition
 
 SEED = 7
@@ -122,7 +121,7 @@ def tell(entry: Entry, on_step: OnStep) -> None:
         MinikafkaError: the brokers did not do what the story says.
     """
     story = entry.load()
-    setup: Setup = story.SETUP
+    setup = story.setup
     simulation = Simulation(SEED, session_timeout_ms=SESSION_TIMEOUT_MS)
 
     async def run(simulation: Simulation) -> None:

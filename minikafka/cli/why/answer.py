@@ -23,6 +23,9 @@ _MILLISECONDS = re.compile(r" ms\b")
 _EXPLANATION = "docs/explanation"
 _HOW_TO = "docs/how-to"
 
+_OUR_WORDS = ("a", "broker", "group", "no", "nothing", "read_committed", "the", "topic", "waiting", "what")
+"""With which sentences begin, and names mostly do not."""
+
 
 class Page(StrEnum):
     """Where a mechanism is explained: a file below the repository's root, and the anchor of a heading."""
@@ -108,10 +111,6 @@ def show(found: Answer, stream: TextIO) -> None:
         console.print()
     for unknown in found.unknown:
         console.print(f"Not known: {unknown}.", markup=False, style="yellow")
-
-
-_OUR_WORDS = ("a", "broker", "group", "no", "nothing", "read_committed", "the", "topic", "waiting", "what")
-"""With which sentences begin, and names mostly do not."""
 
 
 def _capitalised(sentence: str) -> str:

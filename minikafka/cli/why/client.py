@@ -19,6 +19,9 @@ from minikafka.units import format_duration
 
 ROWS_MAX = 20
 
+_RESOURCES = {"TransactionalId": "transactional-id", "DelegationToken": "delegation-token"}
+"""As ``minikafka why-denied`` calls them, where that is not the small letters."""
+
 
 class Who(msgspec.Struct, frozen=True, kw_only=True):
     """Which client is meant; None: any."""
@@ -96,10 +99,6 @@ def denials(facts: ClientFacts) -> Sequence[Reason]:
             remedy=f"minikafka why-denied {last['user']} {operation} {what}{facts.connection}",
         )
     ]
-
-
-_RESOURCES = {"TransactionalId": "transactional-id", "DelegationToken": "delegation-token"}
-"""As ``minikafka why-denied`` calls them, where that is not the small letters."""
 
 
 def refused(facts: ClientFacts) -> Sequence[Reason]:

@@ -39,6 +39,10 @@ BROKER_CONFIGS = (
 UNEVEN = 2.0
 """A partition whose readers get twice what they get of an average one is read unevenly."""
 
+HEALTH = ("offline", "under-min-isr", "under-replicated", "not-preferred")
+"""What is asked when nothing is: the graver first."""
+SAMPLED = ("growing", "unevenly-read")
+
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """One partition of a topic between two looks."""
@@ -451,9 +455,6 @@ QUESTIONS: dict[str, tuple[Look, str]] = {
     "unevenly-read": (unevenly_read, "it is read as the other partitions of its topic are"),
 }
 """What may be asked, by whom it is answered, and what is so when there is no reason."""
-HEALTH = ("offline", "under-min-isr", "under-replicated", "not-preferred")
-"""What is asked when nothing is: the graver first."""
-SAMPLED = ("growing", "unevenly-read")
 
 
 def answer_of(facts: PartitionFacts, question: str | None, unknown: Sequence[str] = ()) -> Answer:

@@ -57,6 +57,9 @@ CHECKPOINT_INTERVAL = "replica.high.watermark.checkpoint.interval.ms"
 CHECKPOINT_INTERVAL_MS = 5_000
 """Kafka's default."""
 
+MILD = ("table.behind.newest", "table.behind.next-commit", "table.behind.running", "table.behind.catching-up")
+"""Of what is as it should be; below all others."""
+
 
 class TableCommit(msgspec.Struct, frozen=True, kw_only=True):
     """A commit of the export."""
@@ -666,8 +669,6 @@ LOOKS = (
     wrong_records,
 )
 """The one that weighs most first."""
-MILD = ("table.behind.newest", "table.behind.next-commit", "table.behind.running", "table.behind.catching-up")
-"""Of what is as it should be; below all others."""
 
 
 def answer_of(facts: TableFacts, unknown: Sequence[str] = ()) -> Answer:

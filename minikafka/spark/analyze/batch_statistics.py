@@ -1,35 +1,50 @@
-"""What the headers of batches tell of each partition, without a record being decoded.
+"""What the headers of batches tell, without a record being decoded: of each partition sizes and damage, the
+order of batches, producers and transactions; and whether the directories of several brokers hold the same.
 
-All functions take a DataFrame with the columns of the ``kafka-log-batches`` source in which every partition
-comes from one log directory. ``damaged`` finds what cannot be trusted, ``healthy`` is the rest, and the
-statistics are to be made of that.
+All functions take a DataFrame with the columns of the ``kafka-log-batches`` source. The statistics are of one
+in which every partition comes from one log directory: ``damaged`` finds what cannot be trusted, ``healthy``
+is the rest, and they are to be made of that.
 
 Control batches (markers of transactions) are part of a log's bytes and batches, and of nothing that is about
 records. Kafka's cleaner keeps an emptied batch as a header, so a batch may have no records.
 
-The order of a partition's batches: missing offsets, and timestamps that go back.
+Missing offsets and timestamps that go back are found by comparing a batch with those before it, by base
+offset. A gap is what compaction, removed aborted transactions or lost segments leave; an overlap is never
+right. A batch is late when its first record's timestamp is below the greatest one of an earlier batch:
+headers do not know the order inside a batch.
 
-Both compare a batch with those before it, by base offset. A gap is what compaction, removed aborted
-transactions or lost segments leave; an overlap is never right. A batch is late when its first record's
-timestamp is below the greatest one of an earlier batch: headers do not know the order inside a batch.
-
-What idempotent and transactional producers left in a log.
-
-Kafka: KIP-98. A producer's batch has its id, epoch and first sequence; a broker drops one that it has
+An idempotent producer's batch (KIP-98) has its id, epoch and first sequence; a broker drops one that it has
 already, so the same three in two batches are a duplicate that got past it. (Sequences begin again after
 2³¹ records of one producer; a partition with that many of one epoch would show some that are none.)
 
 A transaction of a producer in a partition is its transactional batches up to its next marker. One without a
 marker is open (or is the end of a log that was cut there); a marker without batches ended a transaction whose
 batches are gone, or that had none here.
+
+Kafka's replicas are byte for byte the same below the high watermark, but for where segments begin, and for
+what a compaction has rewritten on each broker by itself. So replicas are compared batch by batch, by base
+offset: last offset, size, leader epoch and the stored CRC, and whether that CRC is the one of the bytes; the
+first difference of each partition is named. Compared is what all replicas must have as it was appended
+(``limits_of``): from the greatest log start and the furthest point that any broker's cleaner has reached
+(each compacts by itself) up to the least high watermark of the checkpoints. A directory without a checkpoint
+has a high watermark of 0, so nothing of it is compared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crc32c import crc32c
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from minikafka.types import NO_TIMESTAMP
+from minikafka.log.files.names import parse_file_name
+from minikafka.spark.analyze.analysis import Difference, LogId, ReplicaBatch, ReplicaComparison
+from minikafka.spark.analyze.inputs import LogDirectory, known_broker
+from minikafka.spark.source.log_files import PartitionLog
+from minikafka.types import NO_TIMESTAMP, TopicPartition
 
 LOG = ("topic", "partition")
 """What every statistic is grouped by."""
@@ -41,6 +56,20 @@ _ACCURACY = 10_000
 
 CODEC, LEADER_EPOCH, SEGMENT, START_MS = BREAKDOWNS = ("codec", "leader_epoch", "segment", "start_ms")
 """What the figures of ``breakdowns`` are grouped by."""
+
+COMMITTED, ABORTED, OPEN, EMPTY = "committed", "aborted", "open", "empty"
+"""States of a transaction; EMPTY is a marker without batches."""
+
+COMMIT, ABORT = "COMMIT", "ABORT"
+"""What ``control_type`` says of a marker."""
+
+_COMPARED = ("last_offset", "size", "leader_epoch", "crc")
+
+_CRC_FROM = 21
+"""Where the bytes begin that a batch's CRC is of."""
+
+
+# ---- batches
 
 
 def is_damaged() -> Column:
@@ -95,6 +124,9 @@ def first_of_each(rows: DataFrame, order: str, count: int) -> DataFrame:
     """The ``count`` rows of each partition that come first by ``order``."""
     place = F.row_number().over(Window.partitionBy(*LOG).orderBy(order))
     return rows.withColumn("place", place).where(F.col("place") <= count).drop("place")
+
+
+# ---- sizes
 
 
 def partition_totals(batches: DataFrame, batch_size: int) -> DataFrame:
@@ -174,6 +206,9 @@ def _in_order() -> WindowSpec:
     return Window.partitionBy(*LOG).orderBy("base_offset", "position")
 
 
+# ---- order
+
+
 def order_totals(batches: DataFrame) -> DataFrame:
     """One row a partition: gaps, missing (offsets), overlaps; late_batches, late_records (those in late
     batches), late_max_ms (null: none)."""
@@ -216,11 +251,7 @@ def gaps(batches: DataFrame) -> DataFrame:
     )
 
 
-COMMITTED, ABORTED, OPEN, EMPTY = "committed", "aborted", "open", "empty"
-"""States of a transaction; EMPTY is a marker without batches."""
-
-COMMIT, ABORT = "COMMIT", "ABORT"
-"""What ``control_type`` says of a marker."""
+# ---- producers and transactions
 
 
 def duplicates(batches: DataFrame) -> DataFrame:
@@ -319,3 +350,202 @@ def transaction_totals(transactions: DataFrame) -> DataFrame:
         ]
     columns.append(count_if(F.col("state") == EMPTY).alias(EMPTY))
     return transactions.groupBy(*LOG).agg(*columns)
+
+
+# ---- replicas
+
+
+def comparisons(batches: DataFrame, limits: DataFrame) -> DataFrame:
+    """One row for each base offset in range: brokers (how many have a batch there), size, differs.
+
+    ``batches`` are ``kafka-log-batches`` with ``broker``, ``crc`` and ``crc_ok``; ``limits`` has a row a
+    partition: from_offset, to_offset (exclusive), replicas (how many directories hold the partition).
+    """
+    in_range = (F.col("base_offset") >= F.col("from_offset")) & (F.col("last_offset") < F.col("to_offset"))
+    differs = F.col("brokers") != F.col("replicas")
+    for name in _COMPARED:
+        differs = differs | (F.col(f"least_{name}") != F.col(f"greatest_{name}"))
+    columns: list[Column] = []
+    for name in _COMPARED:
+        columns += [F.min(name).alias(f"least_{name}"), F.max(name).alias(f"greatest_{name}")]
+    return (
+        batches.join(F.broadcast(limits), list(LOG))
+        .where(F.col("base_offset").isNotNull() & in_range)
+        .groupBy(*LOG, "base_offset", "replicas")
+        .agg(
+            F.count_distinct("broker").alias("brokers"),
+            F.max("size").alias("size"),
+            count_if(is_damaged()).alias("damaged"),
+            *columns,
+        )
+        .withColumn("differs", differs | (F.col("damaged") > 0))
+        .select(*LOG, "base_offset", "brokers", "size", "differs")
+    )
+
+
+def comparison_totals(comparisons: DataFrame) -> DataFrame:
+    """One row a partition: batches compared, their bytes, how many differ, and the base offset of the first
+    that does (null: none)."""
+    return comparisons.groupBy(*LOG).agg(
+        F.count("*").alias("batches"),
+        F.sum("size").cast("long").alias("bytes"),
+        count_if(F.col("differs")).alias("differences"),
+        F.min(F.when(F.col("differs"), F.col("base_offset"))).alias("first_difference"),
+    )
+
+
+def batches_at(batches: DataFrame, totals: DataFrame) -> DataFrame:
+    """The batches of all brokers that are at the first difference of their partition."""
+    first = totals.where(F.col("first_difference").isNotNull()).select(*LOG, "first_difference")
+    return batches.join(F.broadcast(first), list(LOG)).where(
+        F.col("base_offset") == F.col("first_difference")
+    )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What of a partition is compared."""
+
+    from_offset: int
+    to_offset: int
+    """Exclusive."""
+    logs: dict[int, PartitionLog]
+    """By broker, in order."""
+
+
+def limits_of(directories: Sequence[LogDirectory]) -> dict[LogId, Limits]:
+    """The partitions that several brokers have."""
+    found: dict[LogId, Limits] = {}
+    for topic_partition in sorted({each for directory in directories for each in directory.logs}):
+        holders = [directory for directory in directories if topic_partition in directory.logs]
+        if len(holders) > 1:
+            found[LogId(*topic_partition)] = _limits(topic_partition, holders)
+    return found
+
+
+def _limits(topic_partition: TopicPartition, holders: Sequence[LogDirectory]) -> Limits:
+    logs = {known_broker(each): each.logs[topic_partition] for each in sorted(holders, key=known_broker)}
+    starts = [log.log_start_offset for log in logs.values()]
+    cleaned = [each.compacted_up_to.get(topic_partition, 0) for each in holders]
+    return Limits(
+        from_offset=max(starts + cleaned),
+        to_offset=min(log.high_watermark or 0 for log in logs.values()),
+        logs=logs,
+    )
+
+
+def check_replicas(
+    batches: DataFrame, directories: Sequence[LogDirectory], limits: Mapping[LogId, Limits]
+) -> list[ReplicaComparison]:
+    """Compare; ``batches`` are those of all directories. Reads the bytes of batches that differ."""
+    if not limits:
+        return []
+    spark = batches.sparkSession
+    brokers = spark.createDataFrame(
+        [(each.path, known_broker(each)) for each in directories if each.broker is not None],
+        "log_dir string, broker int",
+    )
+    ranges = spark.createDataFrame(
+        [(*log, each.from_offset, each.to_offset, len(each.logs)) for log, each in limits.items()],
+        "topic string, partition int, from_offset long, to_offset long, replicas int",
+    )
+    of_brokers = batches.join(F.broadcast(brokers), ["log_dir"])
+    totals = comparison_totals(comparisons(of_brokers, ranges)).persist()
+    rows = {LogId(row.topic, row.partition): row for row in totals.collect()}
+    at_difference: dict[LogId, list[Any]] = {}
+    unreadable: dict[LogId, list[Any]] = {}
+    if any(row.differences for row in rows.values()):
+        for row in batches_at(of_brokers, totals).collect():
+            at_difference.setdefault(LogId(row.topic, row.partition), []).append(row)
+        for row in damaged(batches).join(F.broadcast(brokers), ["log_dir"]).collect():
+            unreadable.setdefault(LogId(row.topic, row.partition), []).append(row)
+    totals.unpersist()
+    return [
+        _comparison(log, each, rows.get(log), at_difference.get(log, []), unreadable.get(log, []))
+        for log, each in limits.items()
+    ]
+
+
+def _comparison(
+    log: LogId, limits: Limits, row: Any, there: Sequence[Any], unreadable: Sequence[Any]
+) -> ReplicaComparison:
+    return ReplicaComparison(
+        topic=log.topic,
+        partition=log.partition,
+        brokers=list(limits.logs),
+        from_offset=limits.from_offset,
+        to_offset=limits.to_offset,
+        batches=row.batches if row else 0,
+        bytes=row.bytes if row else 0,
+        differences=row.differences if row else 0,
+        first=_difference(row.first_difference, limits, there, unreadable)
+        if row and row.differences
+        else None,
+    )
+
+
+def _difference(offset: int, limits: Limits, there: Sequence[Any], unreadable: Sequence[Any]) -> Difference:
+    batches = []
+    for broker, log in limits.logs.items():
+        found = next((row for row in there if row.broker == broker), None)
+        if found is not None:
+            batches.append(_replica_batch(broker, log, found))
+            continue
+        piece = next((row for row in unreadable if row.broker == broker), None)
+        batches.append(_absent(broker, log, piece))
+    return Difference(offset=offset, what=_what(batches), batches=batches)
+
+
+def _replica_batch(broker: int, log: PartitionLog, row: Any) -> ReplicaBatch:
+    parsed = parse_file_name(row.segment)
+    assert parsed is not None, row.segment
+    file = log.storage.open(log.file(parsed[0]))
+    try:
+        data = file.read(row.position, row["size"])
+    finally:
+        file.close()
+    return ReplicaBatch(
+        broker=broker,
+        file=log.shown(parsed[0]),
+        position=row.position,
+        last_offset=row.last_offset,
+        leader_epoch=row.leader_epoch,
+        size=row["size"],
+        stored_crc=row.crc,
+        actual_crc=crc32c(memoryview(data)[_CRC_FROM:]),
+    )
+
+
+def _absent(broker: int, log: PartitionLog, piece: Any) -> ReplicaBatch:
+    """A broker without the batch: where it has something unreadable instead, that is the place to look at."""
+    return ReplicaBatch(
+        broker=broker,
+        file=None if piece is None else f"{log.name}/{piece.segment}",
+        position=None if piece is None else piece.position,
+        last_offset=None,
+        leader_epoch=None,
+        size=None,
+        stored_crc=None,
+        actual_crc=None,
+    )
+
+
+def _what(batches: Sequence[ReplicaBatch]) -> str:
+    """The difference in words."""
+    said = []
+    for batch in batches:
+        if batch.stored_crc is None:
+            where = "" if batch.file is None else f", but an unreadable batch at position {batch.position}"
+            said.append(f"broker {batch.broker} has no batch there{where}")
+        elif batch.stored_crc != batch.actual_crc:
+            said.append(f"the bytes of broker {batch.broker} do not have the CRC of their header")
+    have = [batch for batch in batches if batch.stored_crc is not None]
+    for name, words in (
+        ("stored_crc", "CRCs"),
+        ("leader_epoch", "leader epochs"),
+        ("last_offset", "last offsets"),
+        ("size", "sizes"),
+    ):
+        if len({getattr(batch, name) for batch in have}) > 1:
+            said.append(f"the {words} differ")
+    return "; ".join(said)

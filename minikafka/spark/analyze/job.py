@@ -5,20 +5,15 @@ CRCs are read and kept, since everything but keys and sizes is in them; the repl
 pass reads the columns it needs of one replica of each partition, the one that reaches furthest; a sample of
 batches is compressed in every codec.
 
-From the rows of the passes to ``Analysis``: plain arithmetic, no Spark.
+From the rows of the passes to ``Analysis`` it is plain arithmetic, no Spark. ``assemble_partition`` and
+``assemble_topic`` take what the passes found of one; a partition without a batch has zeros.
 
-``assemble_partition`` and ``assemble_topic`` take what the passes found of one; a partition without a batch
-has zeros.
-
-When retention will cut a partition: Kafka's rules, applied to the segments that are there.
-
-Kafka: ``UnifiedLog.deleteOldSegments``. By time the oldest segment goes when its greatest timestamp is more
-than retention.ms ago, and the next one after it; by size, as long as what remains is at least
-retention.bytes. Nothing at or above the high watermark goes, and only where cleanup.policy has delete.
-
-A log directory does not hold the configuration of its topics, so the values are given, each with its source.
-Where a segment has no timestamp Kafka takes the time of the file, which is not known here: what is behind it
-is unknown.
+When retention will cut a partition is by Kafka's rules (``UnifiedLog.deleteOldSegments``), applied to the
+segments that are there. By time the oldest segment goes when its greatest timestamp is more than
+retention.ms ago, and the next one after it; by size, as long as what remains is at least retention.bytes.
+Nothing at or above the high watermark goes, and only where cleanup.policy has delete. A log directory does
+not hold the configuration of its topics, so the values are given, each with its source. Where a segment has
+no timestamp Kafka takes the time of the file, which is not known here: what is behind it is unknown.
 """
 
 from __future__ import annotations
@@ -74,7 +69,14 @@ from minikafka.spark.analyze.analysis import (
     TopKey,
     Transactions,
 )
-from minikafka.spark.analyze.batch_statistics import LOG, count_if, healthy, is_damaged
+from minikafka.spark.analyze.batch_statistics import (
+    LOG,
+    check_replicas,
+    count_if,
+    healthy,
+    is_damaged,
+    limits_of,
+)
 from minikafka.spark.analyze.findings import find
 from minikafka.spark.analyze.inputs import (
     InputError,
@@ -97,13 +99,89 @@ from minikafka.spark.analyze.passes import (
     small_frame,
     try_codecs,
 )
-from minikafka.spark.analyze.replica_check import check_replicas, limits_of
 from minikafka.spark.source.record_sums import KafkaLogSumsDataSource
 from minikafka.spark.source.split_reader import OPEN_BYTES
 from minikafka.types import TopicPartition
 
 SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes")
 DEFAULT = "Kafka's default"
+
+KEY_CHARACTERS_MAX = 120
+"""Of a key in the report."""
+
+_PLACE = re.compile(r".*/(?P<segment>\d{20}\.log), position (?P<position>\d+): ")
+"""How an error of the sources begins."""
+
+APPROXIMATIONS = (
+    Approximation(
+        figure="record sizes: quantiles, least, greatest",
+        how="counted in buckets that grow by 2^(1/32)",
+        error="1.1 %; none below 45 bytes",
+    ),
+    Approximation(
+        figure="keys of a topic with several partitions",
+        how="HyperLogLog over the exact keys of its partitions",
+        error="1 % (standard deviation)",
+    ),
+    Approximation(
+        figure="batch fill: medians and 99th percentiles",
+        how="percentile_approx",
+        error="the rank, by 1 in 10,000",
+    ),
+    Approximation(
+        figure="compression ratio, what another codec saves",
+        how="a sample of batches of each partition, compressed again",
+        error="that of the sample; none where it has all batches",
+    ),
+    Approximation(
+        figure="bytes that compaction saves",
+        how="the superseded share of keys and values, of the stored bytes",
+        error="as far as superseded records compress differently; aborted records count as records",
+    ),
+    Approximation(
+        figure="timestamps: first and late ones, throughput",
+        how="from batch headers: the first record's and the latest timestamp of each batch",
+        error="what is out of order inside a batch does not show",
+    ),
+    Approximation(
+        figure="when a disk is full",
+        how="each log grows as in its last 7 days, until retention holds it; other files stay as they are",
+        error="compacted logs are taken to grow on; what retention has taken from those days is not counted",
+    ),
+)
+
+BATCH_SIZE = 16_384
+"""The producers' batch.size unless they set it (``ProducerConfig``)."""
+
+TOP_KEYS = 10
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+
+HEADER_COLUMNS = (
+    *("topic", "partition", "log_dir", "segment", "position", "size", "base_offset", "last_offset"),
+    *("leader_epoch", "crc", "crc_ok", "codec", "records", "timestamp_type", "base_timestamp"),
+    *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "is_transactional", "is_control"),
+    *("control_type", "delete_horizon", "error"),
+)
+
+SHUFFLE_BYTES = 128 << 20
+"""Of the log for each task behind a shuffle: what a key is known by takes less than its records."""
+
+SPLIT_BYTES_MIN, SPLIT_BYTES_MAX = 64 << 20, 1 << 30
+"""Below, starting a task counts; above, one that fails costs minutes."""
+
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+Phase = Callable[[str], AbstractContextManager[None]]
+"""Shows progress while its body runs: ``JobProgress.phase``."""
+
+_Ends = dict[tuple[str, LogId], Row]
+
+_TO_THE_END = -1
+"""Spark's Kafka source: an ending offset that stands for the latest."""
+
+
+# ---- retention
 
 
 class SegmentFigures(NamedTuple):
@@ -202,49 +280,7 @@ def _cuts_by_time(segments: Sequence[SegmentFigures], retention_ms: int) -> list
     return cuts
 
 
-KEY_CHARACTERS_MAX = 120
-"""Of a key in the report."""
-
-_PLACE = re.compile(r".*/(?P<segment>\d{20}\.log), position (?P<position>\d+): ")
-"""How an error of the sources begins."""
-
-APPROXIMATIONS = (
-    Approximation(
-        figure="record sizes: quantiles, least, greatest",
-        how="counted in buckets that grow by 2^(1/32)",
-        error="1.1 %; none below 45 bytes",
-    ),
-    Approximation(
-        figure="keys of a topic with several partitions",
-        how="HyperLogLog over the exact keys of its partitions",
-        error="1 % (standard deviation)",
-    ),
-    Approximation(
-        figure="batch fill: medians and 99th percentiles",
-        how="percentile_approx",
-        error="the rank, by 1 in 10,000",
-    ),
-    Approximation(
-        figure="compression ratio, what another codec saves",
-        how="a sample of batches of each partition, compressed again",
-        error="that of the sample; none where it has all batches",
-    ),
-    Approximation(
-        figure="bytes that compaction saves",
-        how="the superseded share of keys and values, of the stored bytes",
-        error="as far as superseded records compress differently; aborted records count as records",
-    ),
-    Approximation(
-        figure="timestamps: first and late ones, throughput",
-        how="from batch headers: the first record's and the latest timestamp of each batch",
-        error="what is out of order inside a batch does not show",
-    ),
-    Approximation(
-        figure="when a disk is full",
-        how="each log grows as in its last 7 days, until retention holds it; other files stay as they are",
-        error="compacted logs are taken to grow on; what retention has taken from those days is not counted",
-    ),
-)
+# ---- figures of partitions and topics
 
 
 @dataclass(frozen=True)
@@ -560,19 +596,7 @@ def _without_place(error: str) -> str:
     return _PLACE.sub("", error, count=1)
 
 
-BATCH_SIZE = 16_384
-"""The producers' batch.size unless they set it (``ProducerConfig``)."""
-
-TOP_KEYS = 10
-
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-
-HEADER_COLUMNS = (
-    *("topic", "partition", "log_dir", "segment", "position", "size", "base_offset", "last_offset"),
-    *("leader_epoch", "crc", "crc_ok", "codec", "records", "timestamp_type", "base_timestamp"),
-    *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "is_transactional", "is_control"),
-    *("control_type", "delete_horizon", "error"),
-)
+# ---- the job
 
 
 @dataclass(frozen=True)
@@ -620,18 +644,6 @@ def prepare(request: Request) -> Prepared:
         for topic in topics
     }
     return Prepared(request, directories, settings)
-
-
-SHUFFLE_BYTES = 128 << 20
-"""Of the log for each task behind a shuffle: what a key is known by takes less than its records."""
-
-SPLIT_BYTES_MIN, SPLIT_BYTES_MAX = 64 << 20, 1 << 30
-"""Below, starting a task counts; above, one that fails costs minutes."""
-
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-
-Phase = Callable[[str], AbstractContextManager[None]]
-"""Shows progress while its body runs: ``JobProgress.phase``."""
 
 
 def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phase) -> Analysis:
@@ -764,12 +776,6 @@ def _read(
             .load()
         )
     return reduce(DataFrame.unionByName, frames)
-
-
-_Ends = dict[tuple[str, LogId], Row]
-
-_TO_THE_END = -1
-"""Spark's Kafka source: an ending offset that stands for the latest."""
 
 
 def _end_offset(end: Row) -> int:

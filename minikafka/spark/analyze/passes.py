@@ -1,34 +1,26 @@
-"""The passes of an analysis: transforms applied to what was read, their few rows collected.
+"""The passes of an analysis: transforms applied to what was read, their few rows collected, and what the rows
+of records come to.
 
 ``read_headers`` takes batch headers, ``read_records`` records, ``try_codecs`` a sample of batches. What comes
 back are rows by partition (or topic), in an order of their own making; nothing here judges them.
 
-What only the records tell: sizes, keys, tombstones, what compaction would save.
-
-The log is read and decoded once, by ``record_sums``, which adds up records by key and by size where it
-decodes them. ``summarised`` adds these sums up, and everything else is made of its outcome, which has a row
-for each key of a partition and some hundred for its sizes.
+Only the records tell sizes, keys, tombstones, and what compaction would save. The log is read and decoded
+once, by ``record_sums``, which adds up records by key and by size where it decodes them. ``summarised`` adds
+these sums up, and everything else is made of its outcome, which has a row for each key of a partition and
+some hundred for its sizes. From there it is plain arithmetic, no Spark: how many records keys have differs
+little, so a partition has a row for each such number (``key_frequencies``).
 
 A record's size here is that of its key and value, without headers and the few bytes of the format. Sizes are
-counted in buckets whose limits grow by 2^(1/32): a size stands for those up to 1.1 % away (below 45 bytes:
-itself), which is the error of the quantiles. Keys are compared as they are, so their numbers are exact; only
-the number of keys of a topic with several partitions is an estimate (HyperLogLog, standard deviation 1 %).
-Aborted records count as records.
+counted in buckets (``record_sums.size_buckets``) whose limits grow by 2^(1/32): a size stands for those up to
+1.1 % away (below 45 bytes: itself), which is the error of the quantiles. Keys are compared as they are, so
+their numbers are exact; only the number of keys of a topic with several partitions is an estimate
+(HyperLogLog, standard deviation 1 %). Aborted records count as records.
 
-From the few rows that records came to, the figures of partitions and topics: plain arithmetic, no Spark.
-
-Sizes are counted in buckets (``record_sums.size_buckets``): a partition has some hundred of them. How many
-records keys have differs little: a partition has a row for each such number (``key_frequencies``), and
-numbers that differ cannot be many.
-
-What the bytes of a topic would be in another codec: measured, by compressing batches of it again.
-
-All batches would be a second writing of the log, so a sample is taken: batches in an order that the hash of
-their offset gives, up to a number and an amount of bytes for each partition. The levels are those that
-minikafka writes (``minikafka.protocol.records.compression``).
-
-The bytes of chosen batches, read where their headers say they are: the one step of the codec trial that
-reads. It runs on the executors, so only a sample's bytes ever leave the files.
+What the bytes of a topic would be in another codec is measured, by compressing batches of it again. All
+batches would be a second writing of the log, so a sample is taken: batches in an order that the hash of their
+offset gives, up to a number and an amount of bytes for each partition. The levels are those that minikafka
+writes (``minikafka.protocol.records.compression``). The bytes are read where their headers say they are, on
+the executors, so only a sample's bytes ever leave the files.
 """
 
 from __future__ import annotations
@@ -62,6 +54,84 @@ _BYTES_SCHEMA: Final = pa.schema(
     [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("batch", pa.binary())]
 )
 
+BATCHES_MAX = 64
+BYTES_MAX = 4 << 20
+"""Of each partition: gzip takes about 40 ms for a MiB."""
+
+PLAIN_BYTES_MAX = 64 << 20
+"""Of one batch: what says that it is more is left out of the sample."""
+
+TRIED: Final = tuple(CompressionType)
+
+TRIAL_SCHEMA: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        *(StructField(f"{codec.name.lower()}_bytes", LongType()) for codec in TRIED),
+        StructField("stored_bytes", LongType()),
+        StructField("error", StringType()),
+    ]
+)
+"""One row a batch; sizes are of whole batches, headers included. ``error``: why it could not be tried; the
+sizes are null then."""
+
+_ARROW_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        *(pa.field(f"{codec.name.lower()}_bytes", pa.int64()) for codec in TRIED),
+        pa.field("stored_bytes", pa.int64()),
+        pa.field("error", pa.string()),
+    ]
+)
+
+TIES_MAX = 1_000
+"""Keys with the same number of records among which some may be top keys."""
+
+TOPIC_KEYS_ERROR = 0.01
+"""Standard deviation of the estimated number of a topic's keys."""
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+"""Of record sizes."""
+
+SHOWN_MAX = 20
+"""Gaps, duplicates, open transactions and damaged batches that are named, of each partition."""
+
+BUCKETS_MAX = 120
+"""Points of a throughput chart."""
+
+BUCKET_WIDTHS_MS = (
+    *(1, 10, 100),
+    *(seconds * 1_000 for seconds in (1, 5, 10, 30)),
+    *(minutes * 60_000 for minutes in (1, 5, 10, 30)),
+    *(hours * 3_600_000 for hours in (1, 3, 6, 12)),
+    *(days * 86_400_000 for days in (1, 7, 30, 90, 365)),
+)
+
+ByLog = dict[LogId, list[Row]]
+
+COMMIT_COLUMNS: Final = ("key", "value", "offset")
+COMMITTED_MAX: Final = 100_000
+"""Offsets that groups have committed: the driver holds them. What is more is left out, the oldest commits."""
+_OFFSET_COMMIT_TYPES: Final = (b"\0\0", b"\0\1")
+"""How a key of theirs begins (``OffsetCommitKey``, versions 0 and 1)."""
+_COMMITTED: Final = (
+    "group_id string, topic string, partition int, committed bigint, committed_ms bigint, at bigint"
+)
+_COMMITTED_ARROW: Final = pa.schema(
+    [
+        pa.field("group_id", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("committed", pa.int64()),
+        pa.field("committed_ms", pa.int64()),
+        pa.field("at", pa.int64()),
+    ]
+)
+
+
+# ---- the trial of codecs
+
 
 def read_batches(batches: DataFrame) -> DataFrame:
     """topic, partition and the bytes of each of ``batches`` (rows of ``kafka-log-batches``). A segment that
@@ -87,28 +157,6 @@ def _read_bytes(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist(
                 [{"topic": row["topic"], "partition": row["partition"], "batch": data}], schema=_BYTES_SCHEMA
             )
-
-
-BATCHES_MAX = 64
-BYTES_MAX = 4 << 20
-"""Of each partition: gzip takes about 40 ms for a MiB."""
-
-PLAIN_BYTES_MAX = 64 << 20
-"""Of one batch: what says that it is more is left out of the sample."""
-
-TRIED: Final = tuple(CompressionType)
-
-TRIAL_SCHEMA: Final = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        *(StructField(f"{codec.name.lower()}_bytes", LongType()) for codec in TRIED),
-        StructField("stored_bytes", LongType()),
-        StructField("error", StringType()),
-    ]
-)
-"""One row a batch; sizes are of whole batches, headers included. ``error``: why it could not be tried; the
-sizes are null then."""
 
 
 def sampled(batches: DataFrame, *, count: int = BATCHES_MAX, size_bytes: int = BYTES_MAX) -> DataFrame:
@@ -161,19 +209,7 @@ def _tried(batch: bytes) -> tuple[int | str | None, ...]:
     return (*sizes, len(batch), None)
 
 
-_ARROW_SCHEMA: Final = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        *(pa.field(f"{codec.name.lower()}_bytes", pa.int64()) for codec in TRIED),
-        pa.field("stored_bytes", pa.int64()),
-        pa.field("error", pa.string()),
-    ]
-)
-
-
-TIES_MAX = 1_000
-"""Keys with the same number of records among which some may be top keys."""
+# ---- from sums to figures
 
 
 class SizeTotals(NamedTuple):
@@ -297,8 +333,7 @@ def _power_of_two(number: int) -> int:
     return 1 << number.bit_length() - 1 if number else 0
 
 
-TOPIC_KEYS_ERROR = 0.01
-"""Standard deviation of the estimated number of a topic's keys."""
+# ---- what records tell
 
 
 def summarised(sums: DataFrame) -> DataFrame:
@@ -380,24 +415,7 @@ def topic_keys(keys: DataFrame) -> DataFrame:
     )
 
 
-QUANTILES = (0.5, 0.9, 0.99, 0.999)
-"""Of record sizes."""
-
-SHOWN_MAX = 20
-"""Gaps, duplicates, open transactions and damaged batches that are named, of each partition."""
-
-BUCKETS_MAX = 120
-"""Points of a throughput chart."""
-
-BUCKET_WIDTHS_MS = (
-    *(1, 10, 100),
-    *(seconds * 1_000 for seconds in (1, 5, 10, 30)),
-    *(minutes * 60_000 for minutes in (1, 5, 10, 30)),
-    *(hours * 3_600_000 for hours in (1, 3, 6, 12)),
-    *(days * 86_400_000 for days in (1, 7, 30, 90, 365)),
-)
-
-ByLog = dict[LogId, list[Row]]
+# ---- the passes
 
 
 @dataclass(frozen=True)
@@ -547,26 +565,6 @@ def _by_topic(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         found.setdefault(row.topic, []).append(row)
     return found
-
-
-COMMIT_COLUMNS: Final = ("key", "value", "offset")
-COMMITTED_MAX: Final = 100_000
-"""Offsets that groups have committed: the driver holds them. What is more is left out, the oldest commits."""
-_OFFSET_COMMIT_TYPES: Final = (b"\0\0", b"\0\1")
-"""How a key of theirs begins (``OffsetCommitKey``, versions 0 and 1)."""
-_COMMITTED: Final = (
-    "group_id string, topic string, partition int, committed bigint, committed_ms bigint, at bigint"
-)
-_COMMITTED_ARROW: Final = pa.schema(
-    [
-        pa.field("group_id", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("committed", pa.int64()),
-        pa.field("committed_ms", pa.int64()),
-        pa.field("at", pa.int64()),
-    ]
-)
 
 
 def read_committed(records: DataFrame) -> list[CommittedOffset]:

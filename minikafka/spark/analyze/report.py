@@ -1,15 +1,13 @@
-"""The report as one HTML file: what ``Analysis`` holds, in tables and charts, without anything from outside.
+"""An analysis for its readers: one HTML file, in tables and charts and without anything from outside, and
+flat tables as Parquet.
 
 Everything that comes from the log (names of topics, keys, errors) is escaped. The page's own policy forbids
-it every request. Tables have the id of what they show, charts that of their topic.
+it every request. Tables have the id of what they show, charts that of their topic. Charts are drawn by
+plotly, each a ``<div>`` with the script that fills it; plotly.js is put into the page once, so that the file
+opens anywhere without a network. Names that clients chose (topics, keys) get into a chart only as text of
+titles that have no markup: plotly would read tags in them, so ``<`` and ``&`` are escaped.
 
-The charts of the report, as plotly draws them: each a ``<div>`` with the script that fills it.
-
-plotly.js is put into the page once, so that the file opens anywhere without a network. Names that clients
-chose (topics, keys) get into a chart only as text of titles that have no markup: plotly would read tags in
-them, so ``<`` and ``&`` are escaped.
-
-An analysis as Parquet: flat tables for further work in Spark, pandas or a database.
+The tables as Parquet are for further work in Spark, pandas or a database:
 
     partitions    a row a partition: every single figure; those of nested values are ``<value>_<figure>``
     throughput    topic, partition, start_ms, bucket_ms, records, bytes
@@ -50,6 +48,67 @@ from minikafka.units import format_bytes
 TOPICS_CHARTED_MAX = 20
 """Topics with charts, the largest: a browser draws some hundred charts in a few seconds."""
 
+Cell = str | int | float | None
+"""An int that is neither, such as an offset, has all its digits."""
+
+FINDINGS_SHOWN_MAX = 500
+"""Rows; JSON and Parquet have all."""
+
+Section = tuple[str, str, Sequence[str], list[tuple[Cell, ...]]]
+
+MILLION = 1_000_000
+
+PARTITIONS_MAX = 200
+"""Bars in a chart of partitions: those with the most bytes."""
+
+_HEIGHT = 300
+_LEGEND = {"orientation": "h", "y": -0.3, "x": 0}
+_COLOR, _SECOND_COLOR = "#2b6cb0", "#dd6b20"
+
+_LISTS = {
+    "throughput": (
+        ("start_ms", pa.int64()), ("bucket_ms", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+    ),
+    "top_keys": (
+        ("key", pa.string()), ("records", pa.int64()), ("bytes", pa.int64()), ("share", pa.float64()),
+    ),
+    "codecs": (
+        ("codec", pa.string()), ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+    ),
+    "epochs": (
+        ("epoch", pa.int64()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
+        ("batches", pa.int64()), ("records", pa.int64()),
+    ),
+    "producers": (
+        ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("partitions", pa.int32()),
+        ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+        ("codecs", pa.list_(pa.string())), ("is_transactional", pa.bool_()), ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+    ),
+    "findings": (
+        ("severity", pa.string()), ("code", pa.string()), ("log_dir", pa.string()), ("seen", pa.string()),
+        ("advice", pa.string()), ("setting", pa.string()),
+    ),
+    "damage": (
+        ("log_dir", pa.string()), ("segment", pa.string()), ("position", pa.int64()), ("offset", pa.int64()),
+        ("what", pa.string()),
+    ),
+    "replicas": (
+        ("brokers", pa.list_(pa.int32())), ("from_offset", pa.int64()), ("to_offset", pa.int64()),
+        ("batches", pa.int64()), ("bytes", pa.int64()), ("differences", pa.int64()),
+        ("first_difference", pa.int64()), ("what", pa.string()),
+    ),
+}  # fmt: skip
+"""Columns behind topic and partition."""
+
+_OF_TOPICS = frozenset(("producers",))
+"""Without a partition."""
+
+_LOG = (("topic", pa.string()), ("partition", pa.int32()))
+
+
+# ---- the page
+
 
 class Bytes(int):
     """A size: ``1.50 GB``, with all digits when the pointer is on it."""
@@ -57,10 +116,6 @@ class Bytes(int):
 
 class Count(int):
     """How many: ``24.6 M`` from a million on, with all digits when the pointer is on it."""
-
-
-Cell = str | int | float | None
-"""An int that is neither, such as an offset, has all its digits."""
 
 
 def render(analysis: Analysis) -> str:
@@ -83,10 +138,6 @@ def render(analysis: Analysis) -> str:
         parts += [_folded(topic.name, drawn)] if is_internal(topic.name) else drawn
     parts += _approximations(analysis)
     return template.substitute(script=script(), intro=intro, body="\n".join(parts))
-
-
-FINDINGS_SHOWN_MAX = 500
-"""Rows; JSON and Parquet have all."""
 
 
 def _findings(analysis: Analysis) -> Iterable[str]:
@@ -209,9 +260,6 @@ def _topic(topic: Topic, name: str, *, with_charts: bool) -> Iterable[str]:
     ):  # fmt: skip
         yield f"<h3>{title}</h3>"
         yield _table(f"{name}-{kind}", columns, rows)
-
-
-Section = tuple[str, str, Sequence[str], list[tuple[Cell, ...]]]
 
 
 def _partitions(topic: Topic) -> Section:
@@ -416,9 +464,6 @@ def _cell(value: Cell) -> str:
     )
 
 
-MILLION = 1_000_000
-
-
 def _abbreviated(count: int) -> str:
     """``24.6 M``, ``1.20 G``: three digits."""
     value, unit = (count / 1e9, "G") if count >= 999_500_000 else (count / 1e6, "M")
@@ -433,12 +478,7 @@ def _time(timestamp_ms: int | None) -> str:
     return "" if timestamp_ms is None else shown_time(timestamp_ms)
 
 
-PARTITIONS_MAX = 200
-"""Bars in a chart of partitions: those with the most bytes."""
-
-_HEIGHT = 300
-_LEGEND = {"orientation": "h", "y": -0.3, "x": 0}
-_COLOR, _SECOND_COLOR = "#2b6cb0", "#dd6b20"
+# ---- charts
 
 
 def script() -> str:
@@ -569,46 +609,7 @@ def _html(figure: go.Figure, name: str) -> str:
     return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=config))
 
 
-_LISTS = {
-    "throughput": (
-        ("start_ms", pa.int64()), ("bucket_ms", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
-    ),
-    "top_keys": (
-        ("key", pa.string()), ("records", pa.int64()), ("bytes", pa.int64()), ("share", pa.float64()),
-    ),
-    "codecs": (
-        ("codec", pa.string()), ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
-    ),
-    "epochs": (
-        ("epoch", pa.int64()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
-        ("batches", pa.int64()), ("records", pa.int64()),
-    ),
-    "producers": (
-        ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("partitions", pa.int32()),
-        ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
-        ("codecs", pa.list_(pa.string())), ("is_transactional", pa.bool_()), ("first_ms", pa.int64()),
-        ("last_ms", pa.int64()),
-    ),
-    "findings": (
-        ("severity", pa.string()), ("code", pa.string()), ("log_dir", pa.string()), ("seen", pa.string()),
-        ("advice", pa.string()), ("setting", pa.string()),
-    ),
-    "damage": (
-        ("log_dir", pa.string()), ("segment", pa.string()), ("position", pa.int64()), ("offset", pa.int64()),
-        ("what", pa.string()),
-    ),
-    "replicas": (
-        ("brokers", pa.list_(pa.int32())), ("from_offset", pa.int64()), ("to_offset", pa.int64()),
-        ("batches", pa.int64()), ("bytes", pa.int64()), ("differences", pa.int64()),
-        ("first_difference", pa.int64()), ("what", pa.string()),
-    ),
-}  # fmt: skip
-"""Columns behind topic and partition."""
-
-_OF_TOPICS = frozenset(("producers",))
-"""Without a partition."""
-
-_LOG = (("topic", pa.string()), ("partition", pa.int32()))
+# ---- Parquet
 
 
 def tables(analysis: Analysis) -> dict[str, pa.Table]:

@@ -8,14 +8,12 @@
         │
     verify: has the newest record of any key changed? ─> a manifest ─> the swap
 
+The logs, as their directory has them, are the driver's, which reaches the directory by a path: new segments
+take the place of old ones by renames, so they must lie on the same file system.
+
 The swap is the broker's where one holds the directory, and is refused when the log has changed meanwhile;
 without a broker the job takes the directory's lock, from beginning to end, and swaps by itself. A dry run
 measures, and writes nothing.
-
-The logs that ``minikafka compact`` is asked for, as their directory has them, and where it works on them.
-
-Everything here is the driver's, on a directory that it reaches by a path: new segments take the place of
-old ones by renames, so they must lie on the same file system.
 """
 
 from __future__ import annotations
@@ -79,7 +77,7 @@ from minikafka.spark.compact.plan import (
     open_producers,
     producers_by_segment,
 )
-from minikafka.spark.runtime.attempts import remove_attempts
+from minikafka.spark.runtime.job import remove_attempts
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.source.log_files import PartitionLog, find_logs
 from minikafka.spark.source.storage import LocalStorage, location
@@ -87,6 +85,20 @@ from minikafka.types import TopicPartition
 
 VIEW = "view"
 """In a staging directory: the new segments under the names that segments have, to be read like a log."""
+
+CHANGED_KEYS_MAX = 20
+"""Named in an error; there must be none."""
+
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_BYTES_A_SHUFFLE_TASK = 128 * 1024 * 1024
+"""Of log; keys and offsets are a tenth of it, or less."""
+
+Phase = Callable[[str], ContextManager[None]]
+"""Shows progress while its body runs: ``JobProgress.phase``."""
+
+PutIn = Callable[[TopicPartition, str], None]
+"""Has the broker that holds the directory put in what is prepared for a partition, with the manifest of this
+id. Raises KafkaError."""
 
 
 def find_stored_logs(
@@ -245,21 +257,6 @@ def view_of(directory: str, result: CompactionResult) -> Iterator[str]:
             os.unlink(link)
         os.rmdir(log)
         os.rmdir(view)
-
-
-CHANGED_KEYS_MAX = 20
-"""Named in an error; there must be none."""
-
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_BYTES_A_SHUFFLE_TASK = 128 * 1024 * 1024
-"""Of log; keys and offsets are a tenth of it, or less."""
-
-Phase = Callable[[str], ContextManager[None]]
-"""Shows progress while its body runs: ``JobProgress.phase``."""
-
-PutIn = Callable[[TopicPartition, str], None]
-"""Has the broker that holds the directory put in what is prepared for a partition, with the manifest of this
-id. Raises KafkaError."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,30 +1,22 @@
-"""What of a log may be compacted, found out from its files alone. Kafka:
-``LogCleanerManager.cleanableOffsets``.
+"""What of a log may be compacted, which records are the newest of their keys, and the task that copies a
+group of segments without the others. Kafka: ``LogCleanerManager.cleanableOffsets``,
+``Cleaner.buildOffsetMap``, with a shuffle instead of a map in memory.
 
-The same bounds as in the broker (``log.manager.cleanable_log``): nothing at or above the last stable offset,
+The bounds are the broker's (``log.manager.cleanable_log``): nothing at or above the last stable offset,
 which is at most the high watermark; not the active segment; nothing from the first segment on that holds
 a record younger than ``min.compaction.lag.ms``. The high watermark is the checkpoint's, which a running
 broker writes every few seconds, and the last stable offset is where the first transaction without a
-marker begins: both can only rise later.
+marker begins: both can only rise later. They are found out purely: the files' names and sizes, and what the
+batches say, are arguments.
 
-Pure: the files' names and sizes, and what the batches say (``transforms.compaction``), are arguments.
+Keys are DataFrames: ``records`` has columns of the source ``kafka-log``, ``batches`` of
+``kafka-log-batches``; ``LOG`` tells the logs of one apart.
 
-A task of ``minikafka compact``: one group of closed segments becomes one new one. Runs in Spark's
-Python workers.
-
-The offsets of the retained records come in ascending order, as Arrow batches, and the segments are read
-beside them (``RetainedOffsets``); so a worker's memory depends on neither the number of keys nor the size
-of a segment.
-
-A task writes into a directory of its own attempt: one that Spark started twice, or again, never writes into
+A task makes one new segment of a group of closed ones, in Spark's Python workers. The offsets of the retained
+records come in ascending order, as Arrow batches, and the segments are read beside them
+(``RetainedOffsets``); so a worker's memory depends on neither the number of keys nor the size of a segment. A
+task writes into a directory of its own attempt: one that Spark started twice, or again, never writes into
 files that another one writes. What went wrong with the log is an answer; anything else is Spark's to report.
-
-The keys of a compaction as DataFrames: which records are the newest, what the batches say of
-transactions and producers, and what a compaction has changed. Kafka: ``Cleaner.buildOffsetMap`` and
-``LogCleanerManager``, with a shuffle instead of a map in memory.
-
-``records`` has columns of the source ``kafka-log``, ``batches`` of ``kafka-log-batches``; ``LOG`` tells
-the logs of one apart.
 """
 
 from __future__ import annotations
@@ -70,6 +62,19 @@ LOG: Final = ("topic", "partition")
 BEGINS_A_GROUP: Final = -1
 """Instead of an offset: every group has one such row, so that groups of which nothing is retained are
 there."""
+
+OUTCOME_SCHEMA = "outcome binary"
+_OUTCOME_ARROW = pa.schema([pa.field("outcome", pa.binary())])
+
+_SEGMENT_BYTES_MAX = 2**31 - 1
+"""An index has four bytes for a position."""
+
+READ_BYTES = 1024 * 1024
+PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
+"""Kafka's default of producer.id.expiration.ms: one that was silent for so long is no active producer."""
+
+
+# ---- keys
 
 
 def newest_of_keys(records: DataFrame) -> DataFrame:
@@ -186,11 +191,7 @@ def _latest(condition: Column, value: Column) -> Column:
     return f.max(f.when(condition, value))
 
 
-OUTCOME_SCHEMA = "outcome binary"
-_OUTCOME_ARROW = pa.schema([pa.field("outcome", pa.binary())])
-
-_SEGMENT_BYTES_MAX = 2**31 - 1
-"""An index has four bytes for a position."""
+# ---- the copy of a group
 
 
 class CopyTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -341,9 +342,7 @@ def _parts(task: CopyTask) -> list[Sequence[SourceSegment]]:
     return [task.sources] if task.codec is None else [[source] for source in task.sources]
 
 
-READ_BYTES = 1024 * 1024
-PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
-"""Kafka's default of producer.id.expiration.ms: one that was silent for so long is no active producer."""
+# ---- the plan
 
 
 class ProducerInSegment(NamedTuple):

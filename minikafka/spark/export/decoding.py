@@ -3,11 +3,9 @@
 Strings and JSON are Spark's own functions; Avro and Protobuf are Arrow functions of a Python library, because
 Spark's need a jar from Maven. A decoder maps a column to two: the value, and why it is not there.
 
-Which format the keys and values of which topic are in, from the command line.
-
-``--value-format avro`` counts for every topic, ``--value-format orders=avro`` for one. ``--value-schema``
-goes the same way and names a file; of several messages in a Protobuf file, ``orders.desc#shop.Order`` names
-one.
+Which format the keys and values of which topic are in says the command line: ``--value-format avro`` counts
+for every topic, ``--value-format orders=avro`` for one. ``--value-schema`` goes the same way and names a
+file; of several messages in a Protobuf file, ``orders.desc#shop.Order`` names one.
 """
 
 from __future__ import annotations
@@ -26,6 +24,15 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from minikafka.spark.runtime.session import JobError
+
+_BY_TOPIC = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})=(?P<text>.*)")
+
+KEY, VALUE = "key", "value"
+_RAW, _PARSED = "__raw", "__parsed"
+_CORRUPT = "__corrupt"
+
+CONFLUENT_PREFIX_BYTES = 5
+"""A zero and the schema's id in four bytes, before what a registry's serializer writes."""
 
 
 class Kind(StrEnum):
@@ -62,9 +69,6 @@ class TopicFormat:
 
     key: Format
     value: Format
-
-
-_BY_TOPIC = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})=(?P<text>.*)")
 
 
 def by_topic(texts: Sequence[str], option: str) -> dict[str | None, str]:
@@ -117,14 +121,6 @@ def format_of(topic: str, formats: Mapping[str | None, Format], side: str) -> Fo
     if found.kind.has_schema and found.schema is None:
         raise JobError(f"--{side}-format {found.kind} of topic {topic} needs --{side}-schema {topic}=FILE")
     return found
-
-
-KEY, VALUE = "key", "value"
-_RAW, _PARSED = "__raw", "__parsed"
-_CORRUPT = "__corrupt"
-
-CONFLUENT_PREFIX_BYTES = 5
-"""A zero and the schema's id in four bytes, before what a registry's serializer writes."""
 
 
 class RegistryUnavailable(JobError):

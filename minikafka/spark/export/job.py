@@ -1,12 +1,10 @@
 """``minikafka export``: log directories to Parquet. How each record gets there once: ``output``.
 
-What an export reads: each partition from where the last run stopped to a fixed end.
-
-The end is settled before anything is read, so a run is one range of offsets a partition, and its commit says
-exactly that. By default it is the high watermark (and the last stable offset): what lies above may still be
-truncated and replaced, and no consumer sees it.
-
-From a format of the command line to the decoder that a transform takes: schema files are read here.
+Each partition is read from where the last run stopped to a fixed end. The end is settled before anything is
+read, so a run is one range of offsets a partition, and its commit says exactly that. By default it is the
+high watermark (and the last stable offset): what lies above may still be truncated and replaced, and no
+consumer sees it. Schema files are read here, too: a format of the command line becomes the decoder that a
+transform takes.
 """
 
 from __future__ import annotations
@@ -67,6 +65,24 @@ from minikafka.spark.source.options import OnCorrupt, ReadOptions, parse_options
 from minikafka.spark.source.planning import latest_offset, selected_logs
 from minikafka.spark.source.schemas import ERROR
 from minikafka.spark.source.storage import join
+
+RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+ERROR_COLUMNS = [f"{KEY}_error", f"{VALUE}_error"]
+
+_SIZE = "__size"
+_COUNTED = {
+    "records": RECORDS,
+    "bytes": BYTES,
+    "undecoded": UNDECODED_RECORDS,
+    "damaged": DAMAGED_BATCHES,
+}
+COUNTED_TOPICS_MAX = 20
+"""Topics that are counted one by one: each costs four comparisons a record."""
+
+OpenStore = Callable[[str, str, SparkSession], OutputStore]
+
+
+# ---- what is read
 
 
 class ExportRange(NamedTuple):
@@ -143,6 +159,9 @@ def source_options(ranges: Sequence[ExportRange]) -> dict[str, str]:
     }
 
 
+# ---- decoders
+
+
 def make_decoder(wanted: Format, *, confluent: bool) -> Decoder:
     """``confluent``: what has a schema stands behind a schema registry's prefix. An Avro schema from a
     registry is then the reader's, and each record's own is fetched by its id.
@@ -176,20 +195,7 @@ def _text(name: str) -> str:
         ) from error
 
 
-RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
-ERROR_COLUMNS = [f"{KEY}_error", f"{VALUE}_error"]
-
-_SIZE = "__size"
-_COUNTED = {
-    "records": RECORDS,
-    "bytes": BYTES,
-    "undecoded": UNDECODED_RECORDS,
-    "damaged": DAMAGED_BATCHES,
-}
-COUNTED_TOPICS_MAX = 20
-"""Topics that are counted one by one: each costs four comparisons a record."""
-
-OpenStore = Callable[[str, str, SparkSession], OutputStore]
+# ---- the job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

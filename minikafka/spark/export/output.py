@@ -4,6 +4,8 @@
     _minikafka/commits/00000000000000000003.json    the commits; the last one says where to continue
     _minikafka/staging/<id>/topic=…                 what a run is writing; readers skip names with "_"
 
+A record lies in the partition columns of its topic and its timestamp, in UTC.
+
 A run writes into a staging directory, then creates its commit, which names every file and the next offset of
 every partition, and then moves the files into place. Creating the commit is the one step that counts:
 
@@ -18,17 +20,14 @@ So each offset is in exactly one file, and a file that a reader has seen never c
 Where no lock keeps others out, a staging directory may be that of a run that still writes. Before it is
 removed an empty commit takes the number that such a run would take, so that it cannot commit what is gone.
 
-Where a record lies in an export: partition columns from its topic and timestamp, in UTC.
-
-Where an export lies: a local directory, or any store that Spark's Hadoop knows (``hdfs://``, ``s3a://``).
+An export lies in a local directory, or in any store that Spark's Hadoop knows (``hdfs://``, ``s3a://``). A
+store (``OutputStore``) has few operations, so that it can be said of each what a crash in the middle of it
+leaves: nothing, or all. Paths are relative to the output's root, joined with "/". Locally, files are durable
+before the commit that names them, and a lock keeps a second export out. Elsewhere the store's own promises
+count, and of two exports at once the second to commit finds the commit's name taken.
 
 What the user asked for, the output and the data in it, has the modes that the user's umask (or the store)
 gives. ``_minikafka``, where an export works, is its owner's alone, so no unfinished file can be read.
-
-Few operations, so that it can be said of each what a crash in the middle of it leaves: nothing, or all. Paths
-are relative to the output's root, joined with "/". Locally, files are durable before the commit that names
-them, and a lock keeps a second export out. Elsewhere the store's own promises count, and of two exports at
-once the second to commit finds the commit's name taken.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ from pyspark.sql import functions as F
 
 from minikafka.errors import UNDECODABLE
 from minikafka.files import OsFiles, make_private_directory
-from minikafka.spark.runtime.attempts import remove_attempts
-from minikafka.spark.runtime.hadoop import HadoopFiles
+from minikafka.spark.runtime.job import remove_attempts
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import HadoopFiles
 from minikafka.spark.source.storage import Location, location
 
 if TYPE_CHECKING:
@@ -58,6 +57,18 @@ if TYPE_CHECKING:
 BY_DATE, BY_HOUR = "date", "hour"
 PARTITION_COLUMNS = {BY_DATE: ["topic", "date"], BY_HOUR: ["topic", "date", "hour"]}
 
+METADATA = "_minikafka"
+COMMITS = f"{METADATA}/commits"
+STAGING = f"{METADATA}/staging"
+LOCK = f"{METADATA}/lock"
+
+VERSION = 1
+NO_STAGING = "none"
+"""The staging directory of a commit without files."""
+
+Offsets = dict[str, dict[int, int]]
+"""topic → partition → the next offset to export."""
+
 
 def lay_out(frame: DataFrame, by: str) -> DataFrame:
     """With ``date`` (and ``hour``), each task's rows in the order of its files, inside them by offset."""
@@ -65,6 +76,9 @@ def lay_out(frame: DataFrame, by: str) -> DataFrame:
     if by == BY_HOUR:
         frame = frame.withColumn("hour", F.date_format("timestamp", "HH"))
     return frame.sortWithinPartitions(*PARTITION_COLUMNS[by], "partition", "offset")
+
+
+# ---- stores
 
 
 class OutputStore(Protocol):
@@ -254,17 +268,7 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
-METADATA = "_minikafka"
-COMMITS = f"{METADATA}/commits"
-STAGING = f"{METADATA}/staging"
-LOCK = f"{METADATA}/lock"
-
-VERSION = 1
-NO_STAGING = "none"
-"""The staging directory of a commit without files."""
-
-Offsets = dict[str, dict[int, int]]
-"""topic → partition → the next offset to export."""
+# ---- commits
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

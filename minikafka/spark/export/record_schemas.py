@@ -1,41 +1,49 @@
-"""Schemas of exported records: Avro, JSON, Protobuf.
+"""Schemas of exported records, Avro, JSON and Protobuf: where they are, the types of their columns, and how
+records are read.
 
-Avro: column types from a schema, as spark-avro chooses them, and records read by fastavro.
+Avro: column types as spark-avro chooses them, records by fastavro. Spark's ``from_avro`` is in a jar that is
+not part of Spark; fastavro comes with pip and needs no network. Refused, because no column can be it: a type
+inside itself, and a union of more than null and one type (or numbers that widen).
 
-Spark's ``from_avro`` is in a jar that is not part of Spark; fastavro comes with pip and needs no network.
-Refused, because no column can be it: a type inside itself, and a union of more than null and one type (or
-numbers that widen).
+JSON: column types from a JSON Schema or in Spark's notation (``id bigint, name string``). A JSON Schema is
+taken for what it says of structure: types, properties, items, local ``$ref``. Limits such as ``minimum`` or
+``required`` are not checked, as a column cannot have them. What has no type of its own, such as several
+alternatives, is refused rather than guessed.
 
-The column type of JSON records, from a JSON Schema or in Spark's notation (``id bigint, name string``).
+Protobuf: column types from a descriptor set, messages by Google's library. A descriptor set is what ``protoc
+--include_imports --descriptor_set_out=orders.desc orders.proto`` writes. A ``.proto`` file is compiled so on
+the spot, by the protoc inside grpcio-tools (the extra ``protoc``), which is not needed otherwise. The message
+is named as ``orders.desc#shop.Order``; one that is alone need not be. A field that knows whether it is set
+(messages, ``optional``, ``oneof``) is null when it is not, any other has its default value. Enums are their
+names, or the number where it has none; ``uint64`` is decimal(20, 0); ``google.protobuf.Timestamp`` is a
+timestamp. A message inside itself is refused.
 
-A JSON Schema is taken for what it says of structure: types, properties, items, local ``$ref``. Limits such
-as ``minimum`` or ``required`` are not checked, as a column cannot have them. What has no type of its own,
-such as several alternatives, is refused rather than guessed.
-
-Protobuf: column types from a descriptor set, and messages read by Google's library.
-
-A descriptor set is what ``protoc --include_imports --descriptor_set_out=orders.desc orders.proto`` writes. A
-``.proto`` file is compiled so on the spot, by the protoc inside grpcio-tools (the extra ``protoc``), which is
-not needed otherwise. The message is named as ``orders.desc#shop.Order``; one that is alone need not be.
-
-Columns: a field that knows whether it is set (messages, ``optional``, ``oneof``) is null when it is not, any
-other has its default value. Enums are their names, or the number where it has none; ``uint64`` is
-decimal(20, 0); ``google.protobuf.Timestamp`` is a timestamp. A message inside itself is refused.
+A schema registry is asked by Confluent's HTTP API, which Karapace and Apicurio have, too. A schema is named
+by its URL: ``http://registry:8081/subjects/orders-value`` (the newest version), with ``/versions/3``, or
+``/schemas/ids/7``. It is fetched once, at the start, and says what columns there are. The schemas by which
+Avro's records were written are fetched when one is met, by its id, and kept: an id stands for one schema for
+ever.
 """
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
@@ -64,8 +72,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from minikafka.spark.export.decoding import CONFLUENT_PREFIX_BYTES, PythonDecoder
-from minikafka.spark.export.registry import SCHEMAS_CACHED_MAX, UnusableSchema, schema_by_id
+from minikafka.spark.export.decoding import (
+    CONFLUENT_PREFIX_BYTES,
+    Format,
+    Kind,
+    PythonDecoder,
+    RegistryUnavailable,
+)
 from minikafka.spark.runtime.session import JobError, explain
 
 _AVRO_TYPES: dict[str, DataType] = {
@@ -91,6 +104,52 @@ IDS_KNOWN_MAX = 10_000
 _WIDENED = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 Converter = Callable[[Any], Any]
+
+FieldPath = tuple[str, ...]
+"""A field by the names from the top; what is in a list or a map is below the list's or the map's name."""
+
+_FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
+_JSON_TYPES: dict[str, DataType] = {"integer": LongType(), "number": DoubleType(), "boolean": BooleanType()}
+
+TIMESTAMP = "google.protobuf.Timestamp"
+COMPILE_S = 60
+
+_TYPES: dict[int, DataType] = {
+    FieldDescriptor.CPPTYPE_INT32: IntegerType(),
+    FieldDescriptor.CPPTYPE_INT64: LongType(),
+    FieldDescriptor.CPPTYPE_UINT32: LongType(),
+    FieldDescriptor.CPPTYPE_UINT64: DecimalType(20, 0),
+    FieldDescriptor.CPPTYPE_DOUBLE: DoubleType(),
+    FieldDescriptor.CPPTYPE_FLOAT: FloatType(),
+    FieldDescriptor.CPPTYPE_BOOL: BooleanType(),
+    FieldDescriptor.CPPTYPE_ENUM: StringType(),
+    FieldDescriptor.CPPTYPE_STRING: StringType(),
+}
+
+Reader = Callable[[Any], Any]
+
+TIMEOUT_S = 10.0
+SCHEMA_BYTES_MAX = 16 * 1024 * 1024
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_SUFFIX = {Kind.AVRO: ".avsc", Kind.JSON: ".json", Kind.PROTOBUF: ".proto"}
+_SUBJECT = re.compile(r"/subjects/[^/]+/?$")
+_ROOT = re.compile(r"(?P<root>https?://.+?)/(?:subjects|schemas/ids)/")
+_ASK_AGAIN = frozenset(
+    {
+        http.HTTPStatus.UNAUTHORIZED,
+        http.HTTPStatus.FORBIDDEN,
+        http.HTTPStatus.PROXY_AUTHENTICATION_REQUIRED,
+        http.HTTPStatus.REQUEST_TIMEOUT,
+        http.HTTPStatus.TOO_MANY_REQUESTS,
+    }
+)
+"""Answers that say nothing of the schema. Others below 500 say that it is no schema's id: a record that has
+any four bytes for it must not end the run."""
+SCHEMAS_CACHED_MAX = 1000
+"""In a worker; a topic has a few."""
+
+
+# ---- Avro
 
 
 def avro_decoder(text: str, name: str, registry: str | None = None) -> PythonDecoder:
@@ -221,10 +280,6 @@ def _is_binary(kind: Any) -> bool:
     while isinstance(kind, list | dict) and kind:
         kind = kind[0] if isinstance(kind, list) else kind.get("type")
     return kind in ("bytes", "fixed")
-
-
-FieldPath = tuple[str, ...]
-"""A field by the names from the top; what is in a list or a map is below the list's or the map's name."""
 
 
 def former_names(file: str) -> dict[FieldPath, list[str]]:
@@ -366,8 +421,7 @@ def _pairs(convert: Converter | None) -> Converter:
     return lambda values: [(key, convert(value)) for key, value in values.items()]
 
 
-_FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
-_JSON_TYPES: dict[str, DataType] = {"integer": LongType(), "number": DoubleType(), "boolean": BooleanType()}
+# ---- JSON
 
 
 def json_type(text: str, name: str) -> StructType:
@@ -475,22 +529,7 @@ class _JsonSchema:
         return JobError(f"the schema {self._name}: {where} {what}")
 
 
-TIMESTAMP = "google.protobuf.Timestamp"
-COMPILE_S = 60
-
-_TYPES: dict[int, DataType] = {
-    FieldDescriptor.CPPTYPE_INT32: IntegerType(),
-    FieldDescriptor.CPPTYPE_INT64: LongType(),
-    FieldDescriptor.CPPTYPE_UINT32: LongType(),
-    FieldDescriptor.CPPTYPE_UINT64: DecimalType(20, 0),
-    FieldDescriptor.CPPTYPE_DOUBLE: DoubleType(),
-    FieldDescriptor.CPPTYPE_FLOAT: FloatType(),
-    FieldDescriptor.CPPTYPE_BOOL: BooleanType(),
-    FieldDescriptor.CPPTYPE_ENUM: StringType(),
-    FieldDescriptor.CPPTYPE_STRING: StringType(),
-}
-
-Reader = Callable[[Any], Any]
+# ---- Protobuf
 
 
 def protobuf_decoder(schema: str, *, confluent: bool) -> PythonDecoder:
@@ -719,3 +758,86 @@ def _value_reader(field: FieldDescriptor) -> Reader:
     if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64:
         return Decimal
     return lambda value: value
+
+
+# ---- a schema registry
+
+
+class UnusableSchema(JobError):
+    """The registry answers, and what it has is no schema to read by."""
+
+
+def fetched(formats: Mapping[str | None, Format], directory: Path) -> dict[str | None, Format]:
+    """The formats with files in ``directory`` in the place of URLs.
+
+    Raises:
+        JobError: a registry does not answer, or has no such schema.
+    """
+    return {topic: _fetched(each, directory) for topic, each in formats.items()}
+
+
+def _fetched(wanted: Format, directory: Path) -> Format:
+    if wanted.schema is None or not wanted.schema.startswith(("http://", "https://")):
+        return wanted
+    url, sharp, message = wanted.schema.partition("#")
+    text = fetch_schema(url, wanted.kind)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", urlsplit(url).path).strip("-")
+    path, number = directory / f"{name}{_SUFFIX[wanted.kind]}", 1
+    while path.exists() and path.read_text(encoding="utf-8") != text:  # of another registry
+        number += 1
+        path = directory / f"{name}-{number}{_SUFFIX[wanted.kind]}"
+    path.write_text(text, encoding="utf-8")
+    root = _ROOT.match(url)
+    return Format(wanted.kind, f"{path}{sharp}{message}", None if root is None else root["root"])
+
+
+@lru_cache(maxsize=SCHEMAS_CACHED_MAX)
+def schema_by_id(registry: str, schema_id: int) -> str:
+    """The text of the Avro schema of an id.
+
+    Raises:
+        UnusableSchema: there is none, or no Avro.
+        RegistryUnavailable: the registry does not answer.
+    """
+    return fetch_schema(f"{registry}/schemas/ids/{schema_id}", Kind.AVRO)
+
+
+def fetch_schema(url: str, kind: Kind) -> str:
+    """The text of a schema.
+
+    Raises:
+        UnusableSchema: the registry has no such schema, or one of another kind.
+        RegistryUnavailable: it does not answer.
+    """
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    path = parts.path.rstrip("/") + "/versions/latest" if _SUBJECT.search(parts.path) else parts.path
+    shown = urlunsplit((parts.scheme, host, path, parts.query, ""))
+    headers = {"Accept": _ACCEPT}
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+    try:
+        request = urllib.request.Request(shown, headers=headers)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            found = json.loads(response.read(SCHEMA_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        is_away = error.code in _ASK_AGAIN or error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR
+        kind_of_error = RegistryUnavailable if is_away else UnusableSchema
+        with error:
+            raise kind_of_error(
+                f"the schema {shown}: the registry answers {error.code} {error.reason}"
+            ) from None
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "reason", None) or error
+        raise RegistryUnavailable(f"the schema {shown}: {why}") from None
+    except ValueError as error:
+        raise RegistryUnavailable(f"the schema {shown}: the answer is not a registry's: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+        raise RegistryUnavailable(f"the schema {shown}: the answer is not a registry's: it has no schema")
+    given = str(found.get("schemaType", "AVRO")).lower()
+    if given != kind:
+        raise UnusableSchema(f"the schema {shown} is {given}, and the format {kind}")
+    if found.get("references"):
+        raise UnusableSchema(f"the schema {shown} refers to others: give it as one file")
+    return str(found["schema"])

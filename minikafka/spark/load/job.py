@@ -30,8 +30,7 @@ from minikafka.files import Files, OsFiles
 from minikafka.metrics.series import BATCHES, BYTES, OUTPUT_BYTES, PARTITIONS, RECORDS
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.export.decoding import Kind
-from minikafka.spark.load.formats import Side
-from minikafka.spark.load.rows import PREPARED, PREPARED_DDL, RowMapping, RowPreparer
+from minikafka.spark.load.rows import PREPARED, PREPARED_DDL, RowMapping, RowPreparer, Side
 from minikafka.spark.load.segments import (
     CHUNK_BYTES,
     CHUNK_BYTES_MAX,
@@ -84,6 +83,8 @@ SORTED_UNIT_BYTES_MAX: Final = 512 * 1024 * 1024
 
 _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary())])
 _OUTCOME_DDL: Final = "outcome binary"
+
+_Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,9 +395,6 @@ def _encode(
             ).collect()
     runs = [msgspec.json.decode(row.outcome, type=Run) for row in outcomes]
     return sorted(runs, key=lambda run: run.task)
-
-
-_Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _each(tasks: Sequence[Any], work: Callable[[Any], Any], log_directory: str) -> _Work:

@@ -25,10 +25,15 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from minikafka.spark.runtime.delta import delta_errors
-from minikafka.spark.runtime.iceberg import iceberg_errors, open_catalog
-from minikafka.spark.runtime.s3 import delta_options, iceberg_properties, open_uri
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import (
+    delta_errors,
+    delta_options,
+    iceberg_errors,
+    iceberg_properties,
+    open_catalog,
+    open_uri,
+)
 from minikafka.spark.source.storage import Location, UnusableLocation, location
 
 READ_BYTES: Final = 32 * 1024 * 1024
@@ -37,6 +42,9 @@ READ_ROWS_MAX: Final = 1 << 18
 
 _DELTA_LOG, _ICEBERG_METADATA, _HINT = "_delta_log", "metadata", "version-hint.text"
 _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+_DELTA_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+"""Of a table's protocol, those that a reader of its files and deletion vectors needs to do no more about."""
 
 
 class TableFormat(StrEnum):
@@ -406,10 +414,6 @@ def _iceberg(source: str, catalog: str | None) -> Table:
 
 
 # ---- Delta
-
-
-_DELTA_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
-"""Of a table's protocol, those that a reader of its files and deletion vectors needs to do no more about."""
 
 
 def _delta(place: Location) -> Table:

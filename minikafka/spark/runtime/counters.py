@@ -1,6 +1,7 @@
 """Counters of a job, for Prometheus: which series there are is ``minikafka.metrics.series``.
 
-A job ends before it is scraped, so there are three ways out, and any number of them may be used:
+A job ends before it is scraped, so there are three ways out, by prometheus-client, and any number of them may
+be used:
 
 - ``--metrics-file``: a file for node_exporter's textfile collector, replaced while the job runs and at its
   end. It is kept, so it also says when the job last ended well; the next run carries that on.
@@ -8,8 +9,6 @@ A job ends before it is scraped, so there are three ways out, and any number of 
 - ``--metrics-port``: a page ``/metrics`` as long as the job runs, on loopback unless an address is given.
 
 That a series cannot be delivered does not fail the job: it is said in one line.
-
-prometheus-client's side of a job's counters: the text format, a file, a pushgateway, a page.
 """
 
 from __future__ import annotations
@@ -44,6 +43,19 @@ from minikafka.metrics.series import (
 
 GATEWAY_JOB = "minikafka_spark"
 GATEWAY_S = 5.0
+
+TOPICS_MAX = 100
+"""Topics with a label of their own; a job may read thousands, and Prometheus keeps each for ever."""
+
+OTHER_TOPICS = "(others)"
+
+REFRESH_S = 5.0
+"""A third of Prometheus's usual interval."""
+
+LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"
+
+
+# ---- the ways out
 
 
 class _Counters(Collector):
@@ -108,16 +120,7 @@ class MetricsPage:
         self._thread.join()
 
 
-TOPICS_MAX = 100
-"""Topics with a label of their own; a job may read thousands, and Prometheus keeps each for ever."""
-
-OTHER_TOPICS = "(others)"
-
-REFRESH_S = 5.0
-"""A third of Prometheus's usual interval."""
-
-
-LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"
+# ---- counters
 
 
 class ListenAddress(NamedTuple):

@@ -6,22 +6,27 @@ A subcommand is a parser and a function from a ``Job`` to an exit status::
         arguments = parser().parse_args(argv)
         return run_job("export", arguments, lambda job: export(job, arguments))
 
-Ctrl-C while Spark works: its jobs are cancelled, and the command ends as an interrupted one.
+What a job is doing is on standard error: a bar on a terminal, a line every now and then elsewhere. A thread
+asks Spark's status every half second: the tasks of the stages that run, and the rows and bytes that finished
+tasks have read. Spark gets those from tasks that are done, so they come in steps.
 
-PySpark's own handler asks the JVM to cancel all jobs from within the signal, on the connection on which the
-main thread may be waiting for an answer; py4j refuses the second use of it with a traceback. Here the handler
-leaves such an exchange alone: another thread, which has a connection of its own, cancels the jobs, and the
-call that the main thread waits for ends with an error.
+Ctrl-C while Spark works: its jobs are cancelled, and the command ends as an interrupted one. PySpark's own
+handler asks the JVM to cancel all jobs from within the signal, on the connection on which the main thread may
+be waiting for an answer; py4j refuses the second use of it with a traceback. Here the handler leaves such an
+exchange alone: another thread, which has a connection of its own, cancels the jobs, and the call that the
+main thread waits for ends with an error.
 
-What a job is doing, on standard error: a bar on a terminal, a line every now and then elsewhere.
-
-A thread asks Spark's status every half second: the tasks of the stages that run, and the rows and bytes that
-finished tasks have read. Spark gets those from tasks that are done, so they come in steps.
+Spark starts a task again when its executor is lost, and a second time where one is slow
+(``spark.speculation``). The attempt that does not count is told to end, and Spark does not wait for it: a
+Python process goes on until it reads or writes next, and one whose executor was killed until it notices. So
+each attempt has files of its own, and who clears up (``remove_attempts``) expects new ones to appear
+meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import signal
 import sys
 import threading
@@ -33,6 +38,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from minikafka.errors import MinikafkaError
+from minikafka.files import Files
 from minikafka.metrics.series import TASKS, TASKS_DONE
 from minikafka.spark.runtime.counters import JobCounters, add_counter_options, published
 from minikafka.spark.runtime.session import JobError, add_spark_options, explain, open_session
@@ -40,6 +46,7 @@ from minikafka.spark.runtime.session import JobError, add_spark_options, explain
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["FAILURE", "INTERRUPTED", "OK", "Job", "JobError", "add_job_options", "run_job"]
 
 CANCEL_INTERVAL_S = 0.1
 """Between two cancellations: the body may have begun another job."""
@@ -47,6 +54,20 @@ CANCEL_INTERVAL_S = 0.1
 CANCEL_GRACE_S = 5.0
 """How long tasks that were cancelled may take to end. One that ends when the session has been stopped prints
 a stack trace."""
+
+POLL_S = 0.5
+LINE_S = 10.0
+"""Between two lines where there is no terminal."""
+
+OK, FAILURE = 0, 1
+INTERRUPTED = 130
+"""What a shell makes of a command that SIGINT ended."""
+
+REMOVALS_MAX = 10
+"""An attempt makes a handful of files, so far fewer are enough."""
+
+
+# ---- Ctrl-C
 
 
 @contextmanager
@@ -112,9 +133,7 @@ def _is_asking_the_jvm(frame: FrameType | None) -> bool:
     return False
 
 
-POLL_S = 0.5
-LINE_S = 10.0
-"""Between two lines where there is no terminal."""
+# ---- progress
 
 
 class Status(NamedTuple):
@@ -271,11 +290,7 @@ def stages_now(spark: SparkSession) -> Status:
     return status
 
 
-OK, FAILURE = 0, 1
-INTERRUPTED = 130
-"""What a shell makes of a command that SIGINT ended."""
-
-__all__ = ["FAILURE", "INTERRUPTED", "OK", "Job", "JobError", "add_job_options", "run_job"]
+# ---- jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,3 +340,20 @@ def _run(name: str, arguments: argparse.Namespace, counters: JobCounters, work: 
                 return work(Job(spark, counters, JobProgress(spark, counters)))
         except (PySparkException, Py4JError) as error:
             raise _JobFailed(explain(error)) from error
+
+
+# ---- attempts
+
+
+def remove_attempts(files: Files, directory: str) -> None:
+    """Remove a directory in which an attempt may still be writing; one that is not there is fine.
+
+    Raises OSError: the disk's, or files keep appearing.
+    """
+    for left in reversed(range(REMOVALS_MAX)):
+        try:
+            files.remove_tree(directory)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or not left:
+                raise

@@ -1,30 +1,27 @@
-"""The Spark session of every job: ``--master`` and ``--conf``, Java, quiet logs, the package on executors.
+"""The Spark session of every job: ``--master`` and ``--conf``, Java, quiet logs, the package on executors,
+and one clear line out of what Spark throws, where the error of a Python worker arrives inside three stacks.
 
 On its own a job runs inside one JVM on this machine (``local[*]``), bound to loopback. With ``--master`` of a
 cluster its executors get this package as a zip; the libraries that it imports must be installed there. Under
 ``spark-submit`` the JVM is there already, and its master and settings count. What the user gives with
 ``--conf`` always wins. pyspark is imported only when a session is asked for.
 
-Which Java Spark would run on, found without starting it.
+Which Java Spark would run on is found without starting it. Spark's ``bin/spark-class`` takes
+``$JAVA_HOME/bin/java``, else the first ``java`` of the path. Spark 4 needs Java 17. A JDK or JRE says its
+version in a file ``release`` beside ``bin``; only where that is missing the program is asked, which takes a
+tenth of a second.
 
-Spark's ``bin/spark-class`` takes ``$JAVA_HOME/bin/java``, else the first ``java`` of the path. Spark 4 needs
-Java 17. A JDK or JRE says its version in a file ``release`` beside ``bin``; only where that is missing the
-program is asked, which takes a tenth of a second.
+What the JVM writes to standard error is passed on line by line, without what is only noise. It gets the
+writing end of a pipe; a thread reads the other one until the JVM has gone. Until it is known whether the JVM
+starts, its lines are kept: when it does not, they say why.
 
-What a JVM writes to standard error, passed on line by line without what is only noise.
-
-The JVM gets the writing end of a pipe; a thread reads the other one until the JVM has gone. Until it is known
-whether the JVM starts, its lines are kept: when it does not, they say why.
-
-The package as a zip, for executors on other machines.
+The zip is also made by hand::
 
     python -m minikafka.spark.runtime.session DIR
 
 writes ``minikafka.zip`` and ``main.py`` into DIR. Then what follows ``main.py`` in ``spark-submit --py-files
 DIR/minikafka.zip DIR/main.py …`` is what follows ``minikafka`` on a command line. The zip holds minikafka
 alone: the libraries that it imports must be installed where executors run.
-
-One clear line out of what Spark throws: the error of a Python worker arrives inside three stacks.
 """
 
 from __future__ import annotations
@@ -65,6 +62,58 @@ _JAVA = re.compile(r"^: (?:[\w.$]+: )?(?P<message>.+)$", re.MULTILINE)
 """Behind py4j's "An error occurred while calling …"."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 
+PACKAGE = Path(minikafka.__file__).parent
+"""Where this process has it: a directory, or inside a zip that ``--py-files`` brought."""
+
+ZIP_NAME, ENTRY_POINT_NAME = "minikafka.zip", "main.py"
+
+ENTRY_POINT = '''\
+"""minikafka for spark-submit: what follows this file's name is what follows ``minikafka``."""
+
+import sys
+
+from minikafka.cli.main import main
+
+sys.exit(main(sys.argv[1:]))
+'''
+
+JAVA_MIN = 17
+"""What Spark 4 is compiled for."""
+
+HOW_TO_GET_IT = (
+    "install it (Debian, Ubuntu: apt install default-jre-headless), or set JAVA_HOME to where it lies"
+)
+ANSWER_S = 30
+
+_VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(?:1\.)?(\d+)', re.MULTILINE)
+
+NOISE = ("WARNING: Using incubator modules",)
+"""Printed at every start, whatever the settings are."""
+
+END_S = 5.0
+
+LOCAL_MASTER = "local[*]"
+
+SETTINGS = {
+    "spark.sql.python.filterPushdown.enabled": "true",  # the source skips segments by what is filtered
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",  # a record's date is the same wherever the job runs
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic "0012" stays a string
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, which only Spark and Hive read
+    "spark.ui.enabled": "false",  # half a second, and a port
+    "spark.ui.showConsoleProgress": "false",  # minikafka.spark.runtime.progress shows it
+}
+"""For every master; ``--conf`` overrides them."""
+
+LOCAL_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+PANDAS_WARNING = "PySpark does not yet fully support pandas"
+"""Said at import; the jobs use Arrow, and no pandas."""
+
 
 class JobError(MinikafkaError):
     """A job cannot do what it was asked; the message is for the person who asked."""
@@ -84,20 +133,7 @@ def explain(error: BaseException) -> str:
     return _SQLSTATE.sub("", lines[0]) if lines else type(error).__name__
 
 
-PACKAGE = Path(minikafka.__file__).parent
-"""Where this process has it: a directory, or inside a zip that ``--py-files`` brought."""
-
-ZIP_NAME, ENTRY_POINT_NAME = "minikafka.zip", "main.py"
-
-ENTRY_POINT = '''\
-"""minikafka for spark-submit: what follows this file's name is what follows ``minikafka``."""
-
-import sys
-
-from minikafka.cli.main import main
-
-sys.exit(main(sys.argv[1:]))
-'''
+# ---- the package as a zip
 
 
 def is_zipped() -> bool:
@@ -154,15 +190,7 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-JAVA_MIN = 17
-"""What Spark 4 is compiled for."""
-
-HOW_TO_GET_IT = (
-    "install it (Debian, Ubuntu: apt install default-jre-headless), or set JAVA_HOME to where it lies"
-)
-ANSWER_S = 30
-
-_VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(?:1\.)?(\d+)', re.MULTILINE)
+# ---- Java
 
 
 class SparkMissing(MinikafkaError):
@@ -215,10 +243,7 @@ def _own_words(java: Path) -> str:
     return done.stderr + done.stdout
 
 
-NOISE = ("WARNING: Using incubator modules",)
-"""Printed at every start, whatever the settings are."""
-
-END_S = 5.0
+# ---- what a JVM says
 
 
 class JvmErrors:
@@ -261,27 +286,7 @@ class JvmErrors:
                         sys.stderr.write(line)
 
 
-LOCAL_MASTER = "local[*]"
-
-SETTINGS = {
-    "spark.sql.python.filterPushdown.enabled": "true",  # the source skips segments by what is filtered
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",  # a record's date is the same wherever the job runs
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic "0012" stays a string
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, which only Spark and Hive read
-    "spark.ui.enabled": "false",  # half a second, and a port
-    "spark.ui.showConsoleProgress": "false",  # minikafka.spark.runtime.progress shows it
-}
-"""For every master; ``--conf`` overrides them."""
-
-LOCAL_SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "2g",
-}
-
-PANDAS_WARNING = "PySpark does not yet fully support pandas"
-"""Said at import; the jobs use Arrow, and no pandas."""
+# ---- the session
 
 
 def add_spark_options(options: argparse.ArgumentParser) -> None:

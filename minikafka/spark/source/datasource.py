@@ -1,5 +1,5 @@
-"""The format ``kafka-log``: Spark's Data Source API on one side, plans and splits on the
-other.
+"""The formats ``kafka-log``, also as a stream, and ``kafka-log-batches``: Spark's Data Source API on one
+side, plans and splits on the other.
 
 Spark pickles the source and the reader, plans in a Python process of the driver, and calls ``read`` in a
 Python process of each task; what comes back are Arrow batches. Spark (4.3) tells a Python source nothing of
@@ -7,24 +7,19 @@ the columns that a query uses, so a reader of few columns names them: with a sch
 ``columns``. Filters it does tell, if ``spark.sql.python.filterPushdown.enabled`` is true; and it
 refuses a source that could take them while it is not. So there are two readers, and ``register`` chooses.
 
-The format ``kafka-log`` as a stream: a directory that is followed while a broker writes to it.
+A stream follows a directory while a broker writes to it. Its offsets are those of Spark's own Kafka source,
+as JSON: ``{"topic":{"0":123}}``, each the next offset to be read. Spark keeps them in the query's checkpoint
+and gives them back after a restart, so the stream continues exactly where it stopped. Partitions that appear
+are read from their start. Each micro-batch ends at the high watermark, as far as the directory's checkpoint
+knows it (``options.Latest``), and with read_committed at the last stable offset: what was read does not
+change after. Offsets never go back. Where a log has become shorter than what was read of it, or begins later
+than where reading would continue, data is lost, and ``failOnDataLoss`` says what then.
 
-The offsets are those of Spark's own Kafka source, as JSON: ``{"topic":{"0":123}}``, each the next offset to
-be read. Spark keeps them in the query's checkpoint and gives them back after a restart, so the stream
-continues exactly where it stopped. Partitions that appear are read from their start.
-
-A stream ends each micro-batch at the high watermark, as far as the directory's checkpoint knows it
-(``options.Latest``), and with read_committed at the last stable offset: what was read does not change after.
-Offsets never go back. Where a log has become shorter than what was read of it, or begins later than where
-reading would continue, data is lost, and ``failOnDataLoss`` says what then.
-
-The format ``kafka-log-batches``: a row a batch, from headers alone.
-
-No record is decoded and nothing decompressed; a page is read for each batch, so a segment of large batches is
-passed through faster than it could be read. The columns ``crc_ok`` and ``control_type`` take whole batches
-and are there when they are named. All batches are shown: control batches, aborted ones, and what lies
-above the high watermark; of all replicas, if the directories of several brokers are given. Damage is a row
-with ``error``.
+``kafka-log-batches`` has a row a batch, from headers alone. No record is decoded and nothing decompressed; a
+page is read for each batch, so a segment of large batches is passed through faster than it could be read. The
+columns ``crc_ok`` and ``control_type`` take whole batches and are there when they are named. All batches are
+shown: control batches, aborted ones, and what lies above the high watermark; of all replicas, if the
+directories of several brokers are given. Damage is a row with ``error``.
 """
 
 from __future__ import annotations
@@ -63,7 +58,7 @@ from minikafka.protocol.records.batch import (
 )
 from minikafka.protocol.records.records import iterate_records, read_end_transaction_marker
 from minikafka.spark.source.decode import CODEC_NAMES, OffsetRange, is_control, needs_records
-from minikafka.spark.source.log_files import PartitionLog
+from minikafka.spark.source.log_files import Block, PartitionLog
 from minikafka.spark.source.options import (
     HEADER_SPLIT_BYTES,
     SPLIT_BYTES,
@@ -95,7 +90,6 @@ from minikafka.spark.source.schemas import (
     chosen_columns,
     record_schema,
 )
-from minikafka.spark.source.segment_scan import Block
 from minikafka.spark.source.split_reader import (
     OPEN_END,
     DataLoss,
@@ -107,12 +101,36 @@ from minikafka.spark.source.split_reader import (
 from minikafka.spark.source.storage import LogFile
 from minikafka.types import TopicPartition
 
+_log = logging.getLogger(__name__)
+
 StreamOffset = dict[str, dict[str, int]]
 """As Spark stores it."""
 
 Offsets = dict[TopicPartition, int]
 
-_log = logging.getLogger(__name__)
+FORMAT = "kafka-log"
+
+BATCHES_FORMAT: Final = "kafka-log-batches"
+
+_FIELDS: Final = {
+    "base_offset": "base_offset",
+    "leader_epoch": "leader_epoch",
+    "crc": "crc",
+    "records": "record_count",
+    "base_timestamp": "base_timestamp",
+    "max_timestamp": "max_timestamp",
+    "producer_id": "producer_id",
+    "producer_epoch": "producer_epoch",
+    "base_sequence": "base_sequence",
+}
+_BITS: Final = {
+    "timestamp_type": TIMESTAMP_TYPE_MASK,
+    "is_transactional": TRANSACTIONAL_MASK,
+    "is_control": CONTROL_MASK,
+}
+
+
+# ---- the stream
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -239,7 +257,7 @@ def from_json(offset: StreamOffset) -> Offsets:
     }
 
 
-FORMAT = "kafka-log"
+# ---- records
 
 
 class KafkaLogReader(DataSourceReader):
@@ -325,24 +343,7 @@ def default_schema(given: Mapping[str, str]) -> StructType:
     )
 
 
-BATCHES_FORMAT: Final = "kafka-log-batches"
-
-_FIELDS: Final = {
-    "base_offset": "base_offset",
-    "leader_epoch": "leader_epoch",
-    "crc": "crc",
-    "records": "record_count",
-    "base_timestamp": "base_timestamp",
-    "max_timestamp": "max_timestamp",
-    "producer_id": "producer_id",
-    "producer_epoch": "producer_epoch",
-    "base_sequence": "base_sequence",
-}
-_BITS: Final = {
-    "timestamp_type": TIMESTAMP_TYPE_MASK,
-    "is_transactional": TRANSACTIONAL_MASK,
-    "is_control": CONTROL_MASK,
-}
+# ---- batch headers
 
 
 class BatchHeaderReader(SplitReader):

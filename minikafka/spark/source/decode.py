@@ -9,30 +9,21 @@ says what is wrong with a batch that this module refuses.
 Pure: bytes in, arrays out. Columns that are not asked for are not decoded; the columns that a header knows
 need no records at all, and neither does the offset in a batch whose records have consecutive offsets.
 
-Signed varints at many positions of one buffer at once. Kafka: ``ByteUtils.readVarint``, ``readVarlong``.
+Where records begin is the one pass that has to go from record to record: a record says how long it is, so the
+next begins where it ends. Records of one size are found without a step each: if the record at p takes s bytes
+and the bytes of its length stand at p + s too, the next takes s bytes as well, and so on; one strided
+comparison finds how far that goes. It is exact, not a guess. Nothing is judged there: the decoder checks that
+each record ends where the next begins.
 
-As ``record_parser.read_varint``: zigzag, at most 5 bytes for an int and 10 for a long, bits that do
-not fit are dropped. Positions past the end read the last byte instead of failing: the caller checks where a
-field ended before it believes it.
+Signed varints (Kafka: ``ByteUtils.readVarint``, ``readVarlong``) are read as ``record_parser.read_varint``
+does: zigzag, at most 5 bytes for an int and 10 for a long, bits that do not fit are dropped. Positions past
+the end read the last byte instead of failing: the caller checks where a field ended before it believes it.
 
-Where the records of an uncompressed batch begin: the one pass that has to go from record to record.
-
-A record says how long it is, so the next begins where it ends. Records of one size are found without a step
-each: if the record at p takes s bytes and the bytes of its length stand at p + s too, the next takes s bytes
-as well, and so on; one strided comparison finds how far that goes. It is exact, not a guess.
-
-Nothing is judged here. The decoder checks that each record ends where the next begins.
-
-The headers of many records as one Arrow array of lists. Kafka: ``DefaultRecord.readHeaders``, KIP-82.
-
-In step: the first header of every record that has one, then the second of those that have two, and so on;
-each step reads its field for all records at once. A record without headers gets null, as in Spark's own
-Kafka source. A header's key that is not UTF-8 is read with U+FFFD, as Java reads it.
-
-Records with more headers than ``_STEPS_MAX`` go one by one behind that: a million headers in one record must
-not cost a million steps over arrays.
-
-The columns of a record that its batch's header knows, for many records at once.
+Headers (``DefaultRecord.readHeaders``, KIP-82) become one Arrow array of lists, in step: the first header of
+every record that has one, then the second of those that have two, and so on; each step reads its field for
+all records at once. A record without headers gets null, as in Spark's own Kafka source. A header's key that
+is not UTF-8 is read with U+FFFD, as Java reads it. Records with more headers than ``_STEPS_MAX`` go one by
+one behind that: a million headers in one record must not cost a million steps over arrays.
 """
 
 from __future__ import annotations
@@ -62,15 +53,66 @@ from minikafka.protocol.records.records import (
     parse_records,
     read_varint,
 )
+from minikafka.spark.source.log_files import Headers, Int64s
 from minikafka.spark.source.schemas import RECORD_SCHEMA, VALUE_SIZE, arrow_schema, arrow_type
-from minikafka.spark.source.segment_scan import Headers, Int64s
 from minikafka.types import NO_SEQUENCE, Buffer
 
 Octets = npt.NDArray[np.uint8]
 
-
 _INT_MASK = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
+
+_RUN_MIN = 8
+_SHORT_RUNS_MAX = 3
+"""A comparison costs as much as a few steps: where runs are short, they are no longer looked for."""
+
+_STEPS_MAX = 64
+
+_KEY, _VALUE = pa.string(), pa.binary()
+_LIST = pa.list_(pa.field("element", pa.struct([pa.field("key", _KEY), pa.field("value", _VALUE)])))
+
+_FIELDS: Final = {
+    "leader_epoch": "leader_epoch",
+    "producer_id": "producer_id",
+    "producer_epoch": "producer_epoch",
+    "batch_offset": "base_offset",
+}
+
+HEADER_COLUMNS: Final = frozenset(
+    {
+        *_FIELDS,
+        "topic",
+        "partition",
+        "offset",
+        "timestampType",
+        "sequence",
+        "codec",
+        "segment",
+        "log_dir",
+        "error",
+    }
+)
+"""What can be told without a record. The offset only where the offsets of a batch leave no gaps."""
+
+CODEC_NAMES: Final = [
+    CompressionType(code).name.lower() if code in CompressionType.__members__.values() else f"unknown {code}"
+    for code in range(COMPRESSION_MASK + 1)
+]
+_SEQUENCE_MAX: Final = 2**31 - 1
+
+Bools = npt.NDArray[np.bool_]
+
+RECORD_BYTES_MIN: Final = 7
+"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+
+_MICROSECONDS: Final = 1000
+_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // _MICROSECONDS
+
+_Places = tuple[Int64s, Int64s, Bools]
+"""Where each one's bytes start and end, and which are null."""
+
+
+# ---- varints
 
 
 def read_varints(octets: Octets, positions: Int64s, bytes_max: int) -> tuple[Int64s, Int64s, Bools | None]:
@@ -121,9 +163,7 @@ def _varint_sizes(index: Any, byte: Octets) -> int:
     return byte.size if isinstance(index, slice) else int(index.size)
 
 
-_RUN_MIN = 8
-_SHORT_RUNS_MAX = 3
-"""A comparison costs as much as a few steps: where runs are short, they are no longer looked for."""
+# ---- where records begin
 
 
 def append_record_starts(view: memoryview, start: int, end: int, count: int, starts: array[int]) -> None:
@@ -175,10 +215,7 @@ def _record_size(view: memoryview, position: int) -> tuple[int, int]:
     return behind - position + length, behind - position
 
 
-_STEPS_MAX = 64
-
-_KEY, _VALUE = pa.string(), pa.binary()
-_LIST = pa.list_(pa.field("element", pa.struct([pa.field("key", _KEY), pa.field("value", _VALUE)])))
+# ---- headers
 
 
 class _Found:
@@ -296,34 +333,7 @@ def _strings(octets: pa.Array) -> pa.Array:
         return pa.array([each.decode("utf-8", "replace") for each in octets.to_pylist()], type=_KEY)
 
 
-_FIELDS: Final = {
-    "leader_epoch": "leader_epoch",
-    "producer_id": "producer_id",
-    "producer_epoch": "producer_epoch",
-    "batch_offset": "base_offset",
-}
-
-HEADER_COLUMNS: Final = frozenset(
-    {
-        *_FIELDS,
-        "topic",
-        "partition",
-        "offset",
-        "timestampType",
-        "sequence",
-        "codec",
-        "segment",
-        "log_dir",
-        "error",
-    }
-)
-"""What can be told without a record. The offset only where the offsets of a batch leave no gaps."""
-
-CODEC_NAMES: Final = [
-    CompressionType(code).name.lower() if code in CompressionType.__members__.values() else f"unknown {code}"
-    for code in range(COMPRESSION_MASK + 1)
-]
-_SEQUENCE_MAX: Final = 2**31 - 1
+# ---- what a batch header knows
 
 
 class Rows(NamedTuple):
@@ -373,19 +383,6 @@ def _of_each(rows: Rows, field: str) -> Int64s:
     return values.astype(values.dtype.newbyteorder("="))[rows.batch_index]
 
 
-Bools = npt.NDArray[np.bool_]
-
-RECORD_BYTES_MIN: Final = 7
-"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
-
-_MICROSECONDS: Final = 1000
-_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // _MICROSECONDS
-
-
-_Places = tuple[Int64s, Int64s, Bools]
-"""Where each one's bytes start and end, and which are null."""
-
-
 class Origin(NamedTuple):
     """What all records of a file have in common."""
 
@@ -393,6 +390,9 @@ class Origin(NamedTuple):
     partition: int
     segment: str
     log_dir: str
+
+
+# ---- decoding
 
 
 class OffsetRange(NamedTuple):

@@ -1,4 +1,4 @@
-"""The options of the data sources: read, checked, as one value.
+"""The options of the data sources: read, checked, as one value; and what Spark's filters say beside them.
 
 Names and meaning are those of Spark's own Kafka source wherever it has them. Stricter than Spark: an option
 that is not known, and two that contradict each other, are errors rather than silently ignored.
@@ -29,12 +29,11 @@ that is not known, and two that contradict each other, are errors rather than si
     maxDecompressedBytes  what the records of one batch may take uncompressed; default 128 MiB
     maxOffsetsPerTrigger  of a stream: how many offsets a micro-batch may advance over; default: all
 
-What Spark's filters say about where to look. Pure: filters in, a narrowed search out.
-
-Only what skips partitions, segments or batches is taken from them; Spark evaluates every filter again on the
-rows that come back, so nothing here needs to be exact, only never to leave out a row that matches. The search
-knows topics, partitions, a range of offsets and the earliest timestamp. (A latest timestamp would skip
-nothing: an index knows the largest timestamp of a segment, not the smallest.)
+Filters go in, a narrowed search comes out (pure). Only what skips partitions, segments or batches is taken
+from them; Spark evaluates every filter again on the rows that come back, so nothing here needs to be exact,
+only never to leave out a row that matches. The search knows topics, partitions, a range of offsets and the
+earliest timestamp. (A latest timestamp would skip nothing: an index knows the largest timestamp of a segment,
+not the smallest.)
 """
 
 from __future__ import annotations
@@ -61,6 +60,50 @@ from pyspark.sql.datasource import (
 from minikafka.errors import MinikafkaError
 from minikafka.spark.source.storage import Location, UnusableLocation, location
 from minikafka.types import TopicPartition
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+SPLIT_BYTES: Final = 128 * 1024 * 1024
+"""As Spark's ``maxPartitionBytes``: a task costs about a tenth of a second of CPU before it reads."""
+HEADER_SPLIT_BYTES: Final = 1024 * 1024 * 1024
+"""Where only headers are read, which is some tenths of a second for so many bytes."""
+DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+_DECOMPRESSED_BYTES_LIMIT: Final = 1 << 30
+"""Arrow's offsets have 31 bits."""
+_OFFSET_MAX: Final = 2**63 - 1
+_PARTITION_DIGITS_MAX: Final = 10
+
+_E = TypeVar("_E", bound=Enum)
+
+_ABOUT_RECORDS: Final = ("isolation", "includeHeaders", "includeControlBatches", "maxDecompressedBytes")
+_ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
+KNOWN_OPTIONS: Final = (
+    "path",
+    *_SELECTIONS,
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    *_ENDS,
+    "latest",
+    "isolation",
+    "onCorrupt",
+    "failOnDataLoss",
+    "replicas",
+    "includeHeaders",
+    "includeControlBatches",
+    "columns",
+    "splitBytes",
+    "maxDecompressedBytes",
+    "maxOffsetsPerTrigger",
+)
+
+
+# ---- filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +176,7 @@ def _below(search: Search, end: int) -> Search:
     return replace(search, end_offset=end if search.end_offset is None else min(end, search.end_offset))
 
 
-EARLIEST: Final = -2
-LATEST: Final = -1
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-
-SPLIT_BYTES: Final = 128 * 1024 * 1024
-"""As Spark's ``maxPartitionBytes``: a task costs about a tenth of a second of CPU before it reads."""
-HEADER_SPLIT_BYTES: Final = 1024 * 1024 * 1024
-"""Where only headers are read, which is some tenths of a second for so many bytes."""
-DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
-_DECOMPRESSED_BYTES_LIMIT: Final = 1 << 30
-"""Arrow's offsets have 31 bits."""
-_OFFSET_MAX: Final = 2**63 - 1
-_PARTITION_DIGITS_MAX: Final = 10
-
-_E = TypeVar("_E", bound=Enum)
+# ---- options
 
 
 class BadOption(MinikafkaError, ValueError):
@@ -310,31 +338,6 @@ def parse_options(
     if stream and read.replicas is Replicas.ALL:
         raise BadOption("replicas is 'all'; the offsets of a stream have room for one replica only")
     return read
-
-
-_ABOUT_RECORDS: Final = ("isolation", "includeHeaders", "includeControlBatches", "maxDecompressedBytes")
-_ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
-KNOWN_OPTIONS: Final = (
-    "path",
-    *_SELECTIONS,
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    *_ENDS,
-    "latest",
-    "isolation",
-    "onCorrupt",
-    "failOnDataLoss",
-    "replicas",
-    "includeHeaders",
-    "includeControlBatches",
-    "columns",
-    "splitBytes",
-    "maxDecompressedBytes",
-    "maxOffsetsPerTrigger",
-)
 
 
 def _refuse_everywhere(limit: OffsetLimit, refused: int, why: str) -> None:

@@ -2,20 +2,17 @@
 
 Runs once for a query, on the driver; a stream plans each micro-batch. What is looked at are directories,
 indexes, the headers behind the last index entry of a log, and, for read_committed, the headers behind its
-newest producer snapshot.
+newest producer snapshot. Kafka: ``UnifiedLog``, ``ListOffsets``, ``LogLoader``.
 
-From where to where a log is read: its end, its high watermark, its last stable offset, and the offset that
-belongs to a timestamp. Kafka: ``UnifiedLog``, ``ListOffsets``.
+From where to where a log is read are its end, its high watermark, its last stable offset, and the offset that
+belongs to a timestamp. All offsets are absolute; an end is exclusive.
 
-All offsets are absolute; an end is exclusive.
-
-What read_committed needs to know of a log: up to where all transactions are decided, and which of them
-were aborted. Kafka: ``UnifiedLog.lastStableOffset``, ``collectAbortedTransactions``, ``LogLoader``.
-
-The newest producer snapshot says which transactions were open at its offset; the batch headers behind it,
-and the markers among them, say what became of these and which began since. Transactions aborted before
-the snapshot stand in the transaction indexes. A segment without an offset index has lost its indexes:
-Kafka rebuilds them from the segment, and here the walk begins early enough to see its markers.
+read_committed needs to know up to where all transactions are decided, and which of them were aborted (Kafka:
+``UnifiedLog.lastStableOffset``, ``collectAbortedTransactions``). The newest producer snapshot says which
+transactions were open at its offset; the batch headers behind it, and the markers among them, say what became
+of these and which began since. Transactions aborted before the snapshot stand in the transaction indexes. A
+segment without an offset index has lost its indexes: Kafka rebuilds them from the segment, and here the walk
+begins early enough to see its markers.
 """
 
 from __future__ import annotations
@@ -34,12 +31,15 @@ from minikafka.protocol.records.batch import CONTROL_MASK, HEADER_SIZE, TRANSACT
 from minikafka.protocol.records.records import iterate_records
 from minikafka.spark.source.decode import OffsetRange
 from minikafka.spark.source.log_files import (
+    Block,
+    DamagedSegment,
     PartitionLog,
     SegmentFiles,
     find_logs,
     largest_timestamp,
     read_offset_index,
     read_time_index,
+    scan,
 )
 from minikafka.spark.source.options import (
     EARLIEST,
@@ -52,10 +52,14 @@ from minikafka.spark.source.options import (
     Replicas,
     Search,
 )
-from minikafka.spark.source.segment_scan import Block, DamagedSegment, scan
 from minikafka.spark.source.split_reader import OPEN_END, CorruptLog, DataLoss, Split, batch_at, cut
 from minikafka.spark.source.storage import LogFile
 from minikafka.types import TopicPartition
+
+_UNDECIDED: Final = -1
+
+
+# ---- bounds of a log
 
 
 def high_watermark_bound(log: PartitionLog, latest: Latest) -> int | None:
@@ -165,7 +169,7 @@ def checked_position(file: LogFile, position: int) -> int:
     return position if position and batch_at(file.read(position, HEADER_SIZE)) is not None else 0
 
 
-_UNDECIDED: Final = -1
+# ---- transactions
 
 
 @dataclass(slots=True)
@@ -311,6 +315,9 @@ def _follow(file: LogFile, header: BatchHeader, position: int, into: Transaction
     first = into.open.pop(header.producer_id, None)
     if marker.is_abort and first is not None:
         into.aborted.append(AbortedTransaction(header.producer_id, first, header.last_offset, _UNDECIDED))
+
+
+# ---- planning
 
 
 class UnknownTopic(MinikafkaError):

@@ -1,17 +1,15 @@
 """What many records add up to, by key and by size: made where they are decoded, so that Spark is handed a row
 for each key of a piece of log instead of each record.
 
-Pure: Arrow batches in, Arrow batches of ``SUMS_SCHEMA`` out. Sums are partial: a key has a row in each piece
-that it is in, and more where a piece has more keys than are held at once. ``transforms.record_statistics``
-adds them up.
+It is the format ``kafka-log-sums``, for ``minikafka analyze``: it takes the options of ``kafka-log`` but for
+``columns``. Ten million records with a million keys come to Spark as one or two million rows.
+
+Adding up is pure: Arrow batches in, Arrow batches of ``SUMS_SCHEMA`` out. Sums are partial: a key has a row
+in each piece that it is in, and more where a piece has more keys than are held at once.
+``analyze.passes.summarised`` adds them up.
 
 A record's size here is that of its key and value, without headers and the few bytes of the format. Sizes are
 counted in buckets whose limits grow by 2^(1/32).
-
-The format ``kafka-log-sums``: records by key and by size, added up in the tasks that decode them.
-
-For ``minikafka analyze``: it takes the options of ``kafka-log`` but for ``columns``, and its rows are those
-of ``record_sums``. Ten million records with a million keys come to Spark as one or two million rows.
 """
 
 from __future__ import annotations
@@ -68,6 +66,8 @@ _SUMS: Final = [("records", "sum"), ("bytes", "sum"), ("offset", "last"), ("newe
 
 Int64s = npt.NDArray[np.int64]
 _Columns = dict[str, pa.Array]
+
+FORMAT: Final = "kafka-log-sums"
 
 
 def size_buckets(sizes: Int64s) -> Int64s:
@@ -192,9 +192,6 @@ def _rows(log: TopicPartition, columns: _Columns) -> pa.RecordBatch:
     }
     arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in _ARROW]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
-
-
-FORMAT: Final = "kafka-log-sums"
 
 
 class KafkaLogSumsReader(KafkaLogReader):

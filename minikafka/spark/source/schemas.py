@@ -108,7 +108,6 @@ BATCH_SCHEMA: Final = StructType(
 and are there on request; ``crc`` is the header's; ``delete_horizon`` is null where there is none; ``error``
 says what is wrong with a damaged piece, whose other columns behind ``position`` are null."""
 
-
 WHOLE_BATCH_COLUMNS: Final = frozenset({"crc_ok", "control_type"})
 """Those for which more than headers is read."""
 

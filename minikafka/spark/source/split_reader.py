@@ -1,4 +1,5 @@
-"""A task's work: the batches of a split, found where they are now, checked, and decoded.
+"""A task's work: the batches of a split, found where they are now, checked, and decoded; and how segments are
+cut into the chunks that tasks read.
 
 The log may have changed since the split was planned. A segment that retention or the cleaner took away is
 still there under its ``.deleted`` name for a minute, and read from there; one that the cleaner replaced has
@@ -8,16 +9,13 @@ unless ``failOnDataLoss`` is false. An open file is readable whatever happens to
 Damage ends nothing but the batch it is in, unless ``onCorrupt`` is ``fail``: the next batch is found by the
 chain of lengths, or, where that is broken, by the next entry of the offset index.
 
-Cutting segments into chunks that tasks read: at batch boundaries, through the offset index.
-
-Pure but for one look at the header where a chunk is to begin: an index carries no checksum, so an entry that
-leads to no batch is passed over, and the chunk before it becomes longer.
-
-A chunk is a range of offsets, with the place in the file where they were when it was planned. So it still
-means the same when the file was replaced by a compacted one since: ``split_reader`` finds the offsets again.
+Segments are cut at batch boundaries, through the offset index. That is pure but for one look at the header
+where a chunk is to begin: an index carries no checksum, so an entry that leads to no batch is passed over,
+and the chunk before it becomes longer. A chunk is a range of offsets, with the place in the file where they
+were when it was planned. So it still means the same when the file was replaced by a compacted one since.
 Every offset of the range that was asked for lies in exactly one chunk.
 
-What batch reads and streams share on Spark's side: partitions of work, and doing one.
+What batch reads and streams share on Spark's side is here, too: partitions of work, and doing one.
 """
 
 from __future__ import annotations
@@ -58,20 +56,39 @@ from minikafka.spark.source.decode import (
     rows_of_headers,
 )
 from minikafka.spark.source.log_files import (
+    Block,
+    DamagedSegment,
+    Headers,
     IndexEntries,
+    Int64s,
     PartitionLog,
     SegmentFiles,
     partition_log,
     read_offset_index,
+    scan,
 )
 from minikafka.spark.source.options import BadOption, OnCorrupt, ReadOptions
 from minikafka.spark.source.schemas import ERROR, RECORD_SCHEMA, arrow_schema, check_columns
-from minikafka.spark.source.segment_scan import Block, DamagedSegment, Headers, Int64s, scan
 from minikafka.spark.source.storage import Location, LogFile, LogStorage, UnusableLocation, join
 from minikafka.types import Buffer, TopicPartition
 
+_log = logging.getLogger(__name__)
+
 OPEN_END: Final = 2**63 - 1
 """The end of a chunk that reads whatever the segment held when it was planned."""
+
+READ_BYTES: Final = 4 * 1024 * 1024
+"""What is read and decoded at once."""
+_ROWS_MAX: Final = 1 << 16
+"""In one Arrow batch where only headers are read; more rows in a single batch of a log go through whole."""
+_BAD_CRC: Final = "its CRC is not that of its bytes"
+_LOOKUPS_MAX: Final = 10
+
+OPEN_BYTES = 1024 * 1024
+"""What a file more in a task is worth, in bytes read instead: so that small segments share tasks."""
+
+
+# ---- chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +205,7 @@ def pack(splits: Sequence[Split], task_bytes: int, open_bytes: int) -> list[tupl
     return tasks
 
 
-READ_BYTES: Final = 4 * 1024 * 1024
-"""What is read and decoded at once."""
-_ROWS_MAX: Final = 1 << 16
-"""In one Arrow batch where only headers are read; more rows in a single batch of a log go through whole."""
-_BAD_CRC: Final = "its CRC is not that of its bytes"
-_LOOKUPS_MAX: Final = 10
-
-_log = logging.getLogger(__name__)
+# ---- reading them
 
 
 class CorruptLog(MinikafkaError):
@@ -509,8 +519,7 @@ def _portions(headers: Headers) -> Iterator[Int64s]:
     yield from np.split(np.arange(rows.size), np.flatnonzero(np.diff(rows // _ROWS_MAX)) + 1)
 
 
-OPEN_BYTES = 1024 * 1024
-"""What a file more in a task is worth, in bytes read instead: so that small segments share tasks."""
+# ---- Spark's side
 
 
 class SplitPartition(InputPartition):

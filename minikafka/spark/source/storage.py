@@ -2,8 +2,8 @@
 
 A location is a string: a path, or a URI that ``pyarrow.fs.FileSystem.from_uri`` knows. ``Location.open``
 opens it; both storages answer the same few questions, and only ever read. A store's settings are the URI's
-query, or of S3 in the environment (``runtime/s3``); credentials are in the environment of the driver and of
-each worker: what is in a URI gets into reports and tables.
+query, or of S3 in the environment (``runtime/stores``); credentials are in the environment of the driver and
+of each worker: what is in a URI gets into reports and tables.
 
 All paths are absolute, or inside the store; joined with "/". Sizes and positions are bytes.
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from minikafka.errors import MinikafkaError
-from minikafka.spark.runtime.s3 import open_uri
+from minikafka.spark.runtime.stores import open_uri
 from minikafka.types import Buffer
 
 _URI = re.compile(

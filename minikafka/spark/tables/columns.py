@@ -73,6 +73,9 @@ _PLAIN = (
     TimestampType,
 )
 
+FIELD_ID = b"PARQUET:field_id"
+"""Where pyarrow keeps the id of a Parquet field."""
+
 
 class Misfit(NamedTuple):
     """A field that cannot be the table's column."""
@@ -306,10 +309,6 @@ def _small(found: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(found):
         return pa.struct([small_field(found.field(index)) for index in range(found.num_fields)])
     return found
-
-
-FIELD_ID = b"PARQUET:field_id"
-"""Where pyarrow keeps the id of a Parquet field."""
 
 
 def projected(array: pa.Array, field: pa.Field, own: pa.Field | None = None) -> pa.Array:

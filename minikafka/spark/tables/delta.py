@@ -22,17 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
-from minikafka.spark.runtime.delta import delta_errors
-from minikafka.spark.runtime.s3 import delta_options, endpoint
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import delta_errors, delta_options, endpoint
 from minikafka.spark.tables.columns import as_arrow, as_spark
 from minikafka.spark.tables.files import Store, WrittenFile
-from minikafka.spark.tables.partitioning import (
-    PartitionField,
-    delta_type,
-    delta_value,
-    parse_partitions,
-)
 from minikafka.spark.tables.table import (
     COMMIT,
     MERGED,
@@ -44,10 +37,14 @@ from minikafka.spark.tables.table import (
     Conflict,
     Evolution,
     LiveFile,
+    PartitionField,
     Progress,
     decode_progress,
+    delta_type,
+    delta_value,
     encode_progress,
     need,
+    parse_partitions,
     place_of,
     table_name,
 )

@@ -27,7 +27,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from minikafka.files import OsFiles
-from minikafka.spark.runtime.s3 import Endpoint, open_uri
+from minikafka.spark.runtime.stores import Endpoint, open_uri
 from minikafka.spark.tables.columns import projected_batch
 
 DATA = "data"
@@ -44,6 +44,17 @@ ROWS_MAX = 1024 * 1024
 
 REASON = "__reason"
 RAW_KEY, RAW_VALUE = "__raw_key", "__raw_value"
+
+WRITTEN_SCHEMA = "is_error boolean, name string, size long, records long, partition string"
+_WRITTEN = pa.schema(
+    [
+        ("is_error", pa.bool_()),
+        ("name", pa.string()),
+        ("size", pa.int64()),
+        ("records", pa.int64()),
+        ("partition", pa.string()),
+    ]
+)
 
 
 class Store(NamedTuple):
@@ -86,7 +97,7 @@ class WrittenFile(NamedTuple):
     size: int
     records: int
     partition: tuple[Any, ...]
-    """Values of ``partitioning.partition_value``."""
+    """Values of ``table.partition_value``."""
 
 
 class FileSet(NamedTuple):
@@ -104,18 +115,6 @@ class FileSet(NamedTuple):
     def directory(self) -> str:
         """Of the run, relative to the table."""
         return f"{DATA}/{self.run}"
-
-
-WRITTEN_SCHEMA = "is_error boolean, name string, size long, records long, partition string"
-_WRITTEN = pa.schema(
-    [
-        ("is_error", pa.bool_()),
-        ("name", pa.string()),
-        ("size", pa.int64()),
-        ("records", pa.int64()),
-        ("partition", pa.string()),
-    ]
-)
 
 
 def new_run() -> str:

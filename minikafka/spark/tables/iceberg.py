@@ -20,17 +20,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from minikafka.spark.runtime.iceberg import (
+from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.stores import (
     catalog_uri,
     check_catalog_file,
     iceberg_errors,
     open_catalog,
     without_password,
 )
-from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.columns import as_arrow, as_spark, small_field
 from minikafka.spark.tables.files import Store, WrittenFile
-from minikafka.spark.tables.partitioning import PartitionField, from_iceberg
 from minikafka.spark.tables.position_deletes import WrittenDeletes
 from minikafka.spark.tables.table import (
     COMMIT,
@@ -44,10 +43,12 @@ from minikafka.spark.tables.table import (
     Conflict,
     Evolution,
     LiveFile,
+    PartitionField,
     Progress,
     decode_progress,
     encode_numbers,
     encode_progress,
+    from_iceberg,
     need,
     place_of,
     table_name,

@@ -73,18 +73,13 @@ from minikafka.spark.tables.files import (
     writing,
     written,
 )
-from minikafka.spark.tables.partitioning import (
-    BUCKET,
-    IDENTITY,
-    PartitionField,
-    check_partitions,
-    partition_value,
-)
 from minikafka.spark.tables.position_deletes import DELETES_SCHEMA, WrittenDeletes, writing_deletes
 from minikafka.spark.tables.reading import PATH, POSITION, READ_SCHEMA, reading
 from minikafka.spark.tables.table import (
+    BUCKET,
     COPY_ON_WRITE,
     FIELDS,
+    IDENTITY,
     MERGE_MODE,
     MERGE_ON_READ,
     TOPIC,
@@ -95,12 +90,15 @@ from minikafka.spark.tables.table import (
     Conflict,
     Evolution,
     LiveFile,
+    PartitionField,
     Progress,
     Table,
     Tables,
+    check_partitions,
     check_topic,
     decode_numbers,
     encode_numbers,
+    partition_value,
 )
 
 COLUMNS = [name for name in RECORD_COLUMNS if name != "topic"]

@@ -32,9 +32,10 @@ has seen anything of it: then all of it must be there.
 A group's earlier positions may be old: a coordinator that was deposed and does not know answers with what it
 has. So a history ends with a look at each position.
 
-Time and memory: n log n and n of the records.
+Circles are strongly connected components of the graph of transactions, found as Tarjan does, without
+recursion.
 
-Cycles in a directed graph of transactions: Tarjan's strongly connected components, without recursion.
+Time and memory: n log n and n of the records.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ from minikafka.testing.history.operations import HistoryError, Kind, Operation, 
 
 Graph = Mapping[str, Set[str]]
 """By node: where its edges go."""
+
+EXAMPLES_MAX = 20
+"""Of each kind; what is over that is only counted."""
+
+_Effective = tuple[float, Operation]
+"""A commit, and when it surely had happened: it was acknowledged by then, or seen."""
 
 
 def components(graph: Graph) -> Iterator[list[str]]:
@@ -107,10 +114,6 @@ def shortest_cycle(graph: Graph, component: list[str]) -> list[str]:
                 before[other] = node
                 queue.append(other)
     return []
-
-
-EXAMPLES_MAX = 20
-"""Of each kind; what is over that is only counted."""
 
 
 class AnomalyKind(StrEnum):
@@ -639,10 +642,6 @@ def _position(operation: Operation, partition: Partition) -> int:
         if (record.topic, record.partition) == (partition.topic, partition.number):
             return -1 if record.offset is None else record.offset
     raise HistoryError(f"{operation} says nothing of {partition}")
-
-
-_Effective = tuple[float, Operation]
-"""A commit, and when it surely had happened: it was acknowledged by then, or seen."""
 
 
 def _later(first: _Effective | None, second: _Effective) -> _Effective:

@@ -21,6 +21,11 @@ from typing import NamedTuple
 
 import msgspec
 
+SHOWN_MAX = 8
+"""Records of an operation that are printed."""
+
+_encoder = msgspec.json.Encoder()
+
 
 class HistoryError(Exception):
     """A file or an operation is not what it should be; says where and what."""
@@ -114,10 +119,6 @@ class Operation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return " ".join([*what, *shown, *map(str, self.partitions)])
 
 
-SHOWN_MAX = 8
-"""Records of an operation that are printed."""
-
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Operation)
 
 

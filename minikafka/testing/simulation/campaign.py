@@ -1,17 +1,15 @@
-"""Seeds in worker processes, a few ahead at a time, until all are run or the time is over.
+"""Seeds in worker processes, a few ahead at a time, until all are run or the time is over; what came of them,
+and how a plan that fails is made smaller.
 
 The workers are forked from a server that has imported the broker once: a process of its own takes as long to
 import it as ten seeds take.
 
-A plan that fails, with less and less in it, for as long as it fails in the same way.
+The tally has one JSON line for each seed that was run, in ``tally.jsonl`` of a directory. A run that is
+interrupted leaves whole lines, but for the last; it goes on with the seeds that have none.
 
-Greedy, as delta debugging is: large parts first, then single ones, then shorter times. A plan with less in it
-is another run, in which the same dice fall elsewhere, so what is left need not be the smallest there is.
-
-The tally: one JSON line for each seed that was run, in ``tally.jsonl`` of a directory, and what it adds up
-to.
-
-A run that is interrupted leaves whole lines, but for the last; it goes on with the seeds that have none.
+A plan that fails is shrunk: there is less and less in it, for as long as it fails in the same way. Greedy, as
+delta debugging is: large parts first, then single ones, then shorter times. A plan with less in it is another
+run, in which the same dice fall elsewhere, so what is left need not be the smallest there is.
 """
 
 from __future__ import annotations
@@ -35,6 +33,42 @@ from minikafka.testing.simulation.scenarios.plan import Fault, Plan, Step
 
 FILE = "tally.jsonl"
 
+_encoder = msgspec.json.Encoder()
+
+AHEAD = 2
+"""Seeds that wait for each worker."""
+SEEDS_A_COLLECTION = 8
+"""Of a worker: a simulated world is garbage as a whole when it is over, and hardly any of it before."""
+SEEDS_A_WORKER = 400
+"""Then another takes its place."""
+ACKED_MIN = {"faults": 10, "transactions": 5, "reassignments": 10, "shares": 10, "swarm": 0}
+"""A run of the small scenarios in which next to nothing was acked has shown nothing. Transactions are counted
+whole; four come when the faults are over."""
+
+_seeds_run = 0
+"""Of this worker."""
+
+SHORT_MS = 100
+"""What a time is halved down to."""
+OPTIONAL_SETTINGS: Final = frozenset(
+    {
+        "auto.leader.rebalance.enable",
+        "controlled.shutdown.retry.backoff.ms",
+        "group.initial.rebalance.delay.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.roll.ms",
+        "offsets.topic.num.partitions",
+        "replica.fetch.max.bytes",
+        "replica.selector.class",
+        "transaction.state.log.num.partitions",
+    }
+)
+"""Without any of the others a cluster promises less, or takes longer than the checks wait: another failure,
+which is none of the broker's, would look like the one that is sought."""
+
+
+# The tally
+
 
 class TallyError(Exception):
     """The file is none of ours; says which line."""
@@ -56,7 +90,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong, if anything did."""
 
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Outcome)
 
 
@@ -180,15 +213,7 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
         start = end + 1
 
 
-AHEAD = 2
-"""Seeds that wait for each worker."""
-SEEDS_A_COLLECTION = 8
-"""Of a worker: a simulated world is garbage as a whole when it is over, and hardly any of it before."""
-SEEDS_A_WORKER = 400
-"""Then another takes its place."""
-ACKED_MIN = {"faults": 10, "transactions": 5, "reassignments": 10, "shares": 10, "swarm": 0}
-"""A run of the small scenarios in which next to nothing was acked has shown nothing. Transactions are counted
-whole; four come when the faults are over."""
+# Running seeds
 
 
 def run_seed(scenario: str, seed: int) -> Outcome:
@@ -211,10 +236,6 @@ def run_seed(scenario: str, seed: int) -> Outcome:
         faults=dict(played.faults),
         failure=f"only {played.acked} records were acked" if is_idle else "",
     )
-
-
-_seeds_run = 0
-"""Of this worker."""
 
 
 def run_seed_in_worker(scenario: str, seed: int) -> Outcome:
@@ -282,23 +303,7 @@ def _all(scenarios: Sequence[str], seeds: range) -> Iterator[tuple[str, int]]:
     return ((scenario, seed) for seed in seeds for scenario in scenarios)
 
 
-SHORT_MS = 100
-"""What a time is halved down to."""
-OPTIONAL_SETTINGS: Final = frozenset(
-    {
-        "auto.leader.rebalance.enable",
-        "controlled.shutdown.retry.backoff.ms",
-        "group.initial.rebalance.delay.ms",
-        "log.flush.offset.checkpoint.interval.ms",
-        "log.roll.ms",
-        "offsets.topic.num.partitions",
-        "replica.fetch.max.bytes",
-        "replica.selector.class",
-        "transaction.state.log.num.partitions",
-    }
-)
-"""Without any of the others a cluster promises less, or takes longer than the checks wait: another failure,
-which is none of the broker's, would look like the one that is sought."""
+# Shrinking
 
 
 def failure_of(plan: Plan) -> str:

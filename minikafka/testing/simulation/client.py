@@ -1,11 +1,10 @@
-"""``SimulatedClient``: a small Kafka client that scenarios can follow step by step.
+"""``SimulatedClient``: a small Kafka client that scenarios can follow step by step; and
+``SimulatedProducer``, an idempotent producer (KIP-98) on top of it.
 
-It does what stock clients do where it matters to a cluster: ask any broker for the leader, keep one
+The client does what stock clients do where it matters to a cluster: ask any broker for the leader, keep one
 connection to each, and try again after errors that pass. What it does not do is hide anything: one call is
 one batch, and ``deliver`` returns what the leader said. It uses whatever loop runs, so it also works against
 real brokers.
-
-``SimulatedProducer``: an idempotent producer (KIP-98) on top of ``SimulatedClient``.
 """
 
 from __future__ import annotations

@@ -3,18 +3,7 @@
 A process uses it through a ``Mount``, which is a ``minikafka.files.Files``. When the process is killed the
 mount goes dead: whatever of the old process still touches it gets ``ProcessKilled``, and changes nothing.
 What was written is kept, since the kernel has it. When the machine loses power, what was not fsynced may be
-lost, by dice (``inodes.py``).
-
-Not modelled: permissions, links and special files (the real adapter refuses to open those), and renames from
-one directory into another (EXDEV, as between two mounts).
-
-Faults of a disk: functions that are asked about each operation and answer with the errno it fails with.
-
-Operations are ``open``, ``create``, ``read``, ``write``, ``truncate``, ``fsync`` (files and directories),
-``rename``, ``remove``, ``make_directory``, ``list``, ``lock`` and ``statvfs``. A fault may also end the
-process that asks, to find out what a crash at exactly this point leaves.
-
-What a simulated disk consists of: files and directories, each with what is durable of it.
+lost, by dice.
 
 A file has its content (what every process of the machine sees: the page cache) and the pages that have
 reached the disk. A directory likewise has its entries and those that are durable, and between the two the
@@ -26,6 +15,14 @@ found in:
 - of a directory: any number of the changes since its last fsync, in their order. Directories do not wait for
   each other, and fsyncing a file says nothing of its name: POSIX promises no more, though some file systems
   do.
+
+Faults are functions that are asked about each operation and answer with the errno it fails with. Operations
+are ``open``, ``create``, ``read``, ``write``, ``truncate``, ``fsync`` (files and directories), ``rename``,
+``remove``, ``make_directory``, ``list``, ``lock`` and ``statvfs``. A fault may also end the process that
+asks, to find out what a crash at exactly this point leaves.
+
+Not modelled: permissions, links and special files (the real adapter refuses to open those), and renames from
+one directory into another (EXDEV, as between two mounts).
 """
 
 from __future__ import annotations
@@ -44,6 +41,19 @@ from minikafka.types import Buffer
 
 PAGE_BYTES = 4096
 _ZEROS = bytes(PAGE_BYTES)
+
+Fault = Callable[[str, str], int | None]
+"""Operation and path → the errno that it fails with, if it does."""
+
+WRITING = frozenset({"create", "write", "truncate", "rename", "remove", "make_directory", "lock"})
+
+SIZE_BYTES = 1 << 40
+"""It fills up only when a fault says so."""
+
+Note = Callable[[str, object], None]
+
+
+# Files and directories
 
 
 class Survival(Enum):
@@ -273,10 +283,7 @@ def files_below(directory: DirectoryNode) -> list[FileNode]:
     ]
 
 
-Fault = Callable[[str, str], int | None]
-"""Operation and path → the errno that it fails with, if it does."""
-
-WRITING = frozenset({"create", "write", "truncate", "rename", "remove", "make_directory", "lock"})
+# Faults
 
 
 def failing(operation: str, path_part: str = "", code: int = errno.EIO, *, after: int = 0) -> Fault:
@@ -314,10 +321,8 @@ def read_only(operation: str, path: str) -> int | None:
 
 N = TypeVar("N", FileNode, DirectoryNode)
 
-SIZE_BYTES = 1 << 40
-"""It fills up only when a fault says so."""
 
-Note = Callable[[str, object], None]
+# The disk
 
 
 class SimulatedDisk:

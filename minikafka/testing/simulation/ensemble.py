@@ -1,4 +1,5 @@
-"""``SimulatedEnsemble``: the servers of a simulated store, as one machine that never fails.
+"""``SimulatedEnsemble``: the servers of a simulated store, as one machine that never fails; their tree, and
+what clients and they tell each other, in the order of one connection each way.
 
 ZooKeeper: ``DataTree``, ``SessionTrackerImpl``, ``WatchManager``. Cut the links to it to make it unreachable.
 
@@ -9,13 +10,9 @@ ZooKeeper: ``DataTree``, ``SessionTrackerImpl``, ``WatchManager``. Cut the links
 - A session has one connection. What still arrives on an older one is thrown away once a newer one stands, and
   takes effect until then, though the client may have given it up (ZooKeeper's ``SessionMovedException``).
 
-The tree of the simulated store: ZooKeeper's ``DataTree`` in memory, what one write does to it.
-
-Invariants:
+Invariants of the tree:
 - Every committed write has the next zxid; a ``multi`` is one write and happens altogether or not at all.
 - ``num_children``, ``cversion`` and ``children_created`` of a parent agree with its children.
-
-What a simulated store's clients and servers tell each other, in the order of one connection each way.
 """
 
 from __future__ import annotations
@@ -52,6 +49,17 @@ from minikafka.coordination.store import (
     validate_data,
     validate_path,
 )
+
+Change = tuple[EventType, str]
+Undo = Callable[[], None]
+
+LATE_EXPIRY_MS = 2_000
+"""ZooKeeper's tickTime: expiries are rounded up to it."""
+
+Note = Callable[[str, str, object], None]
+
+
+# What clients and servers say
 
 
 class Wire(Protocol):
@@ -146,8 +154,7 @@ class Told(NamedTuple):
     zxid: int
 
 
-Change = tuple[EventType, str]
-Undo = Callable[[], None]
+# The tree
 
 
 class TreeNode:
@@ -360,10 +367,7 @@ def validate_op(op: Op) -> None:
         raise InvalidNodeError("the root / cannot be deleted")
 
 
-LATE_EXPIRY_MS = 2_000
-"""ZooKeeper's tickTime: expiries are rounded up to it."""
-
-Note = Callable[[str, str, object], None]
+# The servers
 
 
 class Wiring(Protocol):

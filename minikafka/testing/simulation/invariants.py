@@ -43,6 +43,9 @@ READ_BYTES = 1 << 20
 
 _STATE_PATH = re.compile(rf"{paths.TOPICS}/([^/]+)/partitions/(\d+)/state")
 
+_Incarnation = tuple[object, TopicPartition]
+"""A partition with its topic's id: one that is deleted and made again has another history."""
+
 
 class _Looked(NamedTuple):
     """What a look saw of a replica."""
@@ -68,10 +71,6 @@ class _Looked(NamedTuple):
     def min_isr(self) -> int:
         """Never more than there are replicas."""
         return min(self.min_insync_replicas, len(self.replicas))
-
-
-_Incarnation = tuple[object, TopicPartition]
-"""A partition with its topic's id: one that is deleted and made again has another history."""
 
 
 class InvariantChecker:

@@ -1,42 +1,32 @@
-"""``VirtualTimeLoop``: an asyncio event loop whose time passes only while there is nothing to do.
+"""``VirtualTimeLoop``: an asyncio event loop whose time passes only while there is nothing to do; and the
+hosts and processes whose callbacks it runs.
 
 Callbacks take no time. When none is ready, the time jumps to the next timer; ten idle minutes cost what
 their timers cost. Nothing here sleeps, starts a thread or opens a socket: names, servers and connections come
-from a ``SimulatedNetwork``, and what is given to an executor runs on the loop, later and in order.
-
-Invariants:
-- Time is whole nanoseconds inside, so that adding delays loses nothing; timers of one moment run in the order
-  in which they were set.
-- Every callback belongs to the process of its context (``process.py``).
-- What is not awaited must not fail: exceptions of callbacks and of tasks that were never awaited collect in
-  ``failures``, and the first ends the run.
-- Neither a world in which nothing can happen any more (``StalledError``) nor one in which time stands still
-  hangs the test.
-
-Of asyncio's private parts it needs only ``BaseEventLoop._run_once``, which is what every loop has.
-
-What tasks wait for, in words: for the errors that say why a run cannot continue.
-
-What the simulated code gives to thread pools: no thread runs it, but its order and its lateness remain.
-
-A call takes effect at one moment and is told at a later one, as with a thread: what the loop does between the
-call and its effect, or between its effect and the news, may be hit by a crash. An executor with one worker
-runs its calls in their order; one with several does not.
-
-Hosts and the processes on them: to whom a callback belongs.
+from a ``SimulatedNetwork``.
 
 A host is a name, an address and a machine that is up or not. What runs on it is a ``Process``, one life from
 start to kill; a restarted broker is a new process on the same host. The process is carried by a context
 variable, which tasks, timers and callbacks inherit, so that unchanged code never has to name its host.
 
+What is given to an executor runs on the loop, later and in order. A call takes effect at one moment and is
+told at a later one, as with a thread: what the loop does between the call and its effect, or between its
+effect and the news, may be hit by a crash. An executor with one worker runs its calls in their order; one
+with several does not.
+
 Invariants:
+- Time is whole nanoseconds inside, so that adding delays loses nothing; timers of one moment run in the order
+  in which they were set.
+- Every callback belongs to the process of its context.
 - A callback of a dead process never runs, and neither do its ``finally`` blocks while the run lasts: all that
   belongs to it is kept (``held``, ``tasks``, ``kept``) until the run is over.
 - A callback of a paused process runs when the process is resumed, in the order in which it became due.
+- What is not awaited must not fail: exceptions of callbacks and of tasks that were never awaited collect in
+  ``failures``, and the first ends the run.
+- Neither a world in which nothing can happen any more (``StalledError``) nor one in which time stands still
+  hangs the test: the errors say what tasks wait for, in words.
 
-What the loop runs: callbacks and tasks, each with the process that it belongs to.
-
-What a simulation raises.
+Of asyncio's private parts it needs only ``BaseEventLoop._run_once``, which is what every loop has.
 """
 
 from __future__ import annotations
@@ -51,6 +41,31 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from minikafka.errors import MinikafkaError
+
+T = TypeVar("T")
+
+DISK_DELAY_MS = (0.05, 2.0)
+"""How long a call in an executor takes: between a cached read and an fsync of an SSD."""
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+TASKS_MAX = 50
+"""Tasks named in an error; a broker has some twenty."""
+
+Ts = TypeVarTuple("Ts")
+
+TURNS_MAX = 100_000
+"""Rounds of callbacks at one moment. What a burst of requests needs is some hundreds."""
+
+CANCELLED_TIMERS_MIN = 1_000
+"""Cancelled timers are taken out when they are this many and half of all: mostly deadlines that were kept."""
+
+CLOSINGS_MAX = 20
+"""Awaits in ``finally`` blocks, one in the other, that are cut short when the run is over."""
+
+
+# Errors
 
 
 class SimulationError(MinikafkaError):
@@ -88,11 +103,7 @@ class ProcessKilled(BaseException):
     """
 
 
-T = TypeVar("T")
-
-
-DISK_DELAY_MS = (0.05, 2.0)
-"""How long a call in an executor takes: between a cached read and an fsync of an SSD."""
+# Hosts and processes
 
 
 class Process:
@@ -221,8 +232,7 @@ def current_process() -> Process:
     return process
 
 
-NS_PER_MS = 1_000_000
-NS_PER_S = 1_000_000_000
+# Callbacks and tasks
 
 
 class SimulatedHandle(asyncio.TimerHandle):
@@ -291,10 +301,6 @@ def _nothing() -> None:
     """What a cancelled handle would call."""
 
 
-TASKS_MAX = 50
-"""Tasks named in an error; a broker has some twenty."""
-
-
 def describe_tasks(tasks: Iterable[SimulatedTask[Any]]) -> str:
     """A line per task: whose it is, its name, and the line that it waits in."""
     lines = [f"  {_host(task)}: {task.get_name()}: {_place(task.get_coro())}" for task in tasks]
@@ -321,6 +327,9 @@ def _place(awaitable: Any) -> str:
         place = f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
         awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "ag_await", None)
     return place
+
+
+# Executors
 
 
 def submit(
@@ -378,17 +387,7 @@ def _tell(future: asyncio.Future[Any], result: object, failure: BaseException | 
         future.set_result(result)
 
 
-Ts = TypeVarTuple("Ts")
-
-TURNS_MAX = 100_000
-"""Rounds of callbacks at one moment. What a burst of requests needs is some hundreds."""
-
-CANCELLED_TIMERS_MIN = 1_000
-"""Cancelled timers are taken out when they are this many and half of all: mostly deadlines that were kept."""
-
-
-CLOSINGS_MAX = 20
-"""Awaits in ``finally`` blocks, one in the other, that are cut short when the run is over."""
+# The loop
 
 
 class Network(Protocol):

@@ -1,13 +1,14 @@
-"""``SimulatedNetwork``: hosts, listeners, connections, and what is done to the links between them.
+"""``SimulatedNetwork``: hosts, listeners, connections, what is done to the links between them, and the trace
+of a run.
 
 The unchanged code calls ``loop.create_server`` and ``loop.create_connection``; which host it is on says the
-context variable of ``process.py``. Names are the hosts' names; addresses are 10.0.0.1 and so on.
+context variable of ``loop``. Names are the hosts' names; addresses are 10.0.0.1 and so on.
 
 A connection is made as TCP makes it: a request to the target, an answer back, and a third message after
 which the target accepts. So with one direction cut no connection is made either way, and open ones still
 work in the direction that is left.
 
-What happened in a run, in order: two runs of one seed must agree in every line.
+The trace has what happened, in order: two runs of one seed must agree in every line.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from typing import Any
 
 from minikafka.testing.simulation.loop import Host, Process, VirtualTimeLoop, current_process
 from minikafka.testing.simulation.transport import Address, Channel, Link, SimulatedSocket, SimulatedTransport
+
+ANY_ADDRESS = ("0.0.0.0", "::", "")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EPHEMERAL_PORT_FIRST = 32768
+CONNECT_LIMIT_MS = 127_000
+"""Linux's tcp_syn_retries = 6: when an unanswered connection attempt fails with ETIMEDOUT."""
 
 
 class Trace:
@@ -47,13 +54,6 @@ class Trace:
         return [
             f"{ns / 1e6:.6f} {host}: {event} {detail}".rstrip() for ns, host, event, detail in self._notes
         ]
-
-
-ANY_ADDRESS = ("0.0.0.0", "::", "")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-EPHEMERAL_PORT_FIRST = 32768
-CONNECT_LIMIT_MS = 127_000
-"""Linux's tcp_syn_retries = 6: when an unanswered connection attempt fails with ETIMEDOUT."""
 
 
 class SimulatedServer(asyncio.AbstractServer):

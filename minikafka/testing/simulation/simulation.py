@@ -1,23 +1,20 @@
-"""``Simulation``: a world from a seed, and what a scenario does in it.
+"""``Simulation``: a world from a seed, and what a scenario does in it; with ``SimulatedBroker``, a node of
+the cluster: its host, its disk, and the broker process that may run on it.
 
 One seed makes one sequence of delays, losses and choices; the same scenario with the same seed does the same
 thing in each run and on each machine, which ``trace`` shows. Every subsystem has dice of its own, so that one
 more message here does not change what a disk loses there.
 
-``SimulatedBroker``: a node of the cluster: its host, its disk, and the broker process that may run on it.
-
-The process is the unchanged ``minikafka.server.broker.Broker``; only what it takes as arguments is simulated.
-A broker that finds that it cannot continue (``Broker.failure``) is stopped, as ``minikafka-broker`` does.
+The process is the unchanged ``minikafka.server.broker.Broker``; only what it takes as arguments is simulated,
+such as the clock of its host (``HostClock``). A broker that finds that it cannot continue
+(``Broker.failure``) is stopped, as ``minikafka-broker`` does.
 
 While a simulation runs, no code reads a real clock, throws real dice, starts a thread or opens a socket.
-
 minikafka's own code takes all of these as arguments, so when it asks the real world it is a mistake, which is
 raised where it happens (``NondeterminismError``). Other code (aiokafka, logging, uuid) cannot be changed: it
 gets virtual time and seeded dice from the functions that it knows. What took a function out of its module
 before the run (``from time import monotonic``) escapes; of asyncio's that is nothing that matters. What takes
 one out during the run (a module imported then) has the real function again when the run is over.
-
-``HostClock``: ``minikafka.clock.Clock`` of a simulated machine.
 """
 
 from __future__ import annotations
@@ -66,6 +63,42 @@ from minikafka.testing.simulation.transport import HARDWARE, Channel
 START_MS = 1_700_000_000_000
 """The wall-clock time at which every simulation begins."""
 
+_OWN = "minikafka."
+_FREE = ("minikafka.testing.",)
+_DICE = (
+    "betavariate", "choice", "choices", "expovariate", "gauss", "getrandbits", "normalvariate", "randbytes",
+    "randint", "random", "randrange", "sample", "shuffle", "triangular", "uniform",
+)  # fmt: skip
+
+PORT = 9092
+LOG_DIRECTORY = "/data"
+
+DEFAULTS: dict[str, Property] = {
+    "log.dirs": LOG_DIRECTORY,
+    # 8,000 entries; the default of 10 MiB would be most of a simulation's memory.
+    "log.index.size.max.bytes": 64 * 1024,
+}
+
+COLLECT_EVERY = 200_000
+"""New objects between two garbage collections while a simulation runs, a few of which are in half a minute of
+a cluster's time. With Python's 700 it is a tenth of the run."""
+
+T = TypeVar("T")
+
+CLIENT = "client"
+"""The host on which the scenario itself runs."""
+STORE = "store"
+"""The host of the coordination store."""
+
+TIME_LIMIT_MS = 3_600_000
+"""An hour of virtual time: more than any scenario needs, so that one that waits for ever ends."""
+
+CLOSING_ROUNDS = 10
+"""``finally`` blocks may start further tasks."""
+
+
+# What is not allowed, and what is in its place
+
 
 class HostClock:
     """The loop's time, as the host sees it: its wall clock may be wrong, its monotonic one is not."""
@@ -82,14 +115,6 @@ class HostClock:
 
     def monotonic_ns(self) -> int:
         return self._loop.now_ns
-
-
-_OWN = "minikafka."
-_FREE = ("minikafka.testing.",)
-_DICE = (
-    "betavariate", "choice", "choices", "expovariate", "gauss", "getrandbits", "normalvariate", "randbytes",
-    "randint", "random", "randrange", "sample", "shuffle", "triangular", "uniform",
-)  # fmt: skip
 
 
 @contextmanager
@@ -151,14 +176,7 @@ def _patch_clocks(patch: Callable[[Any, str, Callable[..., Any]], None], loop: V
     patch(time, "clock_gettime_ns", lambda clock: loop.now_ns)
 
 
-PORT = 9092
-LOG_DIRECTORY = "/data"
-
-DEFAULTS: dict[str, Property] = {
-    "log.dirs": LOG_DIRECTORY,
-    # 8,000 entries; the default of 10 MiB would be most of a simulation's memory.
-    "log.index.size.max.bytes": 64 * 1024,
-}
+# Brokers
 
 
 class SimulatedBroker:
@@ -321,9 +339,7 @@ class SimulatedBroker:
         self._simulation.notes.add(self.host.name, event, detail)
 
 
-COLLECT_EVERY = 200_000
-"""New objects between two garbage collections while a simulation runs, a few of which are in half a minute of
-a cluster's time. With Python's 700 it is a tenth of the run."""
+# The simulation
 
 
 @contextmanager
@@ -335,20 +351,6 @@ def rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
-
-
-T = TypeVar("T")
-
-CLIENT = "client"
-"""The host on which the scenario itself runs."""
-STORE = "store"
-"""The host of the coordination store."""
-
-TIME_LIMIT_MS = 3_600_000
-"""An hour of virtual time: more than any scenario needs, so that one that waits for ever ends."""
-
-CLOSING_ROUNDS = 10
-"""``finally`` blocks may start further tasks."""
 
 
 class Simulation:

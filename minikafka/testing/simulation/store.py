@@ -59,12 +59,12 @@ from minikafka.testing.simulation.ensemble import (
     validate_op,
 )
 
+_log = logging.getLogger(__name__)
+
 SESSION_TIMEOUT_MS = 18_000
 """Kafka's ``zookeeper.session.timeout.ms``."""
 RETRY_PAUSE_MS_MAX = 1_000
 """ZooKeeper's client waits up to a second before it tries again."""
-
-_log = logging.getLogger(__name__)
 
 _KINDS = {
     EventType.NODE_CREATED: (WatchKind.DATA, WatchKind.MISSING),

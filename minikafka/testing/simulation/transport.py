@@ -1,10 +1,12 @@
-"""``SimulatedTransport``: one end of a connection in memory, with what of TCP and of asyncio can be noticed.
+"""``SimulatedTransport``: one end of a connection in memory, with what of TCP and of asyncio can be noticed;
+and the links below it.
 
     application | asyncio's buffer  → kernel's window →  link  → receive buffer | application
                   (pause_writing)     (WINDOW_BYTES)     (FIFO)   (pause_reading)
 
 Invariants:
-- Bytes arrive in order and once, cut into other fragments than they were sent in.
+- Bytes arrive in order and once, cut into other fragments than they were sent in; what travels besides are
+  three signals.
 - ``_in_flight_bytes`` is what was sent and has not been read, as far as this end knows: a peer that does not
   read, or whose acknowledgements cannot come, fills the window, then this end's buffer, and then
   ``pause_writing`` is called.
@@ -14,16 +16,12 @@ Invariants:
 What is sent and not acknowledged for ``RETRANSMISSION_LIMIT_MS`` breaks the connection (ETIMEDOUT), as Linux
 does; an idle connection to a dead machine stays open for ever.
 
-What simulated servers and transports show as their sockets: names, and options without effect.
+A link is one direction of a pair of hosts: how long the way takes, whether it is cut, and what travels on it
+in order. A ``Channel`` is one direction of one connection on a link, as TCP makes it of packets: what is sent
+arrives in order, and nothing is lost while the connection lasts. A cut link holds back what is sent; what was
+already under way arrives. After the cut has healed TCP sends again, at some time of its own choosing.
 
-What travels on a connection: bytes, cut as the network likes, and three signals.
-
-The way from one host to another: how long it takes, whether it is cut, and what travels on it in order.
-
-A link is one direction of a pair of hosts. A ``Channel`` is one direction of one connection on a link, as TCP
-makes it of packets: what is sent arrives in order, and nothing is lost while the connection lasts. A cut link
-holds back what is sent; what was already under way arrives. After the cut has healed TCP sends again, at some
-time of its own choosing.
+What servers and transports show as their sockets has names, and options without effect.
 """
 
 from __future__ import annotations
@@ -48,6 +46,32 @@ LOOPBACK_DELAY_MS = (0.01, 0.05)
 RETRANSMISSION_MS = (0.0, 200.0)
 """How long after the end of a cut the data comes: TCP's smallest retransmission timeout is 200 ms. After long
 cuts it can be minutes; a scenario that wants this heals later."""
+
+HARDWARE = Context()
+"""What belongs to no process: wires, kernels, the store's servers."""
+
+Address = tuple[str, int]
+
+OPEN, FIN, RST = "OPEN", "FIN", "RST"
+"""The handshake's third step, the end of the data, the end of everything."""
+
+Message = bytes | str
+
+FRAGMENTED_SHARE = 0.2
+"""How many of the writes arrive in several fragments."""
+FRAGMENTS_MAX = 4
+
+WINDOW_BYTES = 256 * 1024
+"""Send and receive buffer of the kernels together."""
+HIGH_WATER_BYTES = 64 * 1024
+"""asyncio's own default for ``pause_writing``."""
+READ_BYTES_MAX = 256 * 1024
+"""asyncio's ``max_size``: what one ``data_received`` gets at most."""
+RETRANSMISSION_LIMIT_MS = 924_600
+"""Linux's tcp_retries2 = 15."""
+
+
+# Links
 
 
 class Link:
@@ -186,11 +210,7 @@ class Channel:
             self._stuck()
 
 
-HARDWARE = Context()
-"""What belongs to no process: wires, kernels, the store's servers."""
-
-
-Address = tuple[str, int]
+# Transports
 
 
 class SimulatedSocket:
@@ -227,31 +247,11 @@ class SimulatedSocket:
         return -1
 
 
-OPEN, FIN, RST = "OPEN", "FIN", "RST"
-"""The handshake's third step, the end of the data, the end of everything."""
-
-Message = bytes | str
-
-FRAGMENTED_SHARE = 0.2
-"""How many of the writes arrive in several fragments."""
-FRAGMENTS_MAX = 4
-
-
 def fragments(data: bytes, rng: random.Random) -> Sequence[bytes]:
     """``data``, of two bytes at least, in the fragments that it arrives in."""
     count = min(len(data), rng.randint(2, FRAGMENTS_MAX))
     cuts = [0, *sorted(rng.sample(range(1, len(data)), count - 1)), len(data)]
     return [data[start:stop] for start, stop in pairwise(cuts)]
-
-
-WINDOW_BYTES = 256 * 1024
-"""Send and receive buffer of the kernels together."""
-HIGH_WATER_BYTES = 64 * 1024
-"""asyncio's own default for ``pause_writing``."""
-READ_BYTES_MAX = 256 * 1024
-"""asyncio's ``max_size``: what one ``data_received`` gets at most."""
-RETRANSMISSION_LIMIT_MS = 924_600
-"""Linux's tcp_retries2 = 15."""
 
 
 class SimulatedTransport(asyncio.Transport):

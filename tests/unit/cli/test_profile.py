@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli import broker, completion, groups, main, profile
-from minikafka.cli.bench import command as bench
+from minikafka.cli import bench, broker, completion, groups, main, profile
 from minikafka.cli.broker import load_configuration
 from minikafka.cli.shared.commands import VARIABLE, ProfileParser, profiles_path
 from tests.unit.cli.fake_groups import FakeGroups

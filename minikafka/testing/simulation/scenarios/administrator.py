@@ -1,9 +1,8 @@
 """An administrator who cannot decide, during faults: partitions move, move elsewhere, and move back; topics
-come and go. Whatever becomes of each request, the cluster must get where the last one wanted it.
+come and go; configurations, quotas, throttles, log directories, rights and passwords are set. Whatever
+becomes of each request, the cluster must get where the last one wanted it.
 
-What an administrator sets: configurations, quotas, throttles, log directories, rights and passwords.
-
-Each is one request, whose answer is an error code.
+What is set is one request each, whose answer is an error code.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError
@@ -30,10 +29,6 @@ from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.scenarios.plan import Action, ActionKind, Plan
 from minikafka.types import ElectionType, ReplicaAssignment
 
-if TYPE_CHECKING:
-    from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
-
-
 CLEANUP_POLICIES = ("compact", "compact,delete", "delete")
 """With a retention that keeps everything: under ``delete`` nothing is compacted, and nothing is deleted."""
 QUOTA_CLIENT = "producer-0"
@@ -44,6 +39,39 @@ TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 SET, DELETE = 0, 1
 TRIES_MAX = 20
 LOG_DIRECTORIES = ("/data", "/data-2")
+
+PAUSE_MS = (200, 2_500)
+"""Between two requests: some come while the one before is under way."""
+ACTIONS = 14
+"""About as many as there is time for while the faults last."""
+REPLICA_COUNTS = (2, 3, 3, 4)
+
+_ANSWERS = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,  # a broker that is away
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # asked of a broker that has only just come; or deleted
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,  # too few brokers are there
+        ErrorCode.INVALID_PARTITIONS,  # it has as many, or is being deleted
+        ErrorCode.REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,  # ListOffsets of a leader that is new (KIP-207)
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,  # a broker that is to move a replica that it has not
+        ErrorCode.RESOURCE_NOT_FOUND,  # a credential that is removed already
+    }
+)
+"""What may be said. Anything else is a finding."""
+
+
+# What is set
 
 
 def log_dirs(plan: Plan) -> dict[str, Property]:
@@ -183,6 +211,9 @@ SET_BY: dict[ActionKind, Callable[[SimulatedClient, Address, Action], Awaitable[
 """Each is asked of the broker that the action names."""
 
 
+# The administrator
+
+
 async def insist(run: ClusterRun, action: Action) -> None:
     """Ask one broker after the other until it is done. Raises TimeoutError."""
     for turn in range(TRIES_MAX):
@@ -204,37 +235,6 @@ async def lift_limits(run: ClusterRun) -> bool:
     for kind in kinds:
         await insist(run, Action(after_ms=0, kind=kind))
     return bool(kinds)
-
-
-PAUSE_MS = (200, 2_500)
-"""Between two requests: some come while the one before is under way."""
-ACTIONS = 14
-"""About as many as there is time for while the faults last."""
-REPLICA_COUNTS = (2, 3, 3, 4)
-
-_ANSWERS = frozenset(
-    {
-        ErrorCode.NONE,
-        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,  # a broker that is away
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # asked of a broker that has only just come; or deleted
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.TOPIC_ALREADY_EXISTS,
-        ErrorCode.INVALID_REPLICATION_FACTOR,  # too few brokers are there
-        ErrorCode.INVALID_PARTITIONS,  # it has as many, or is being deleted
-        ErrorCode.REASSIGNMENT_IN_PROGRESS,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.OFFSET_NOT_AVAILABLE,  # ListOffsets of a leader that is new (KIP-207)
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.REPLICA_NOT_AVAILABLE,  # a broker that is to move a replica that it has not
-        ErrorCode.RESOURCE_NOT_FOUND,  # a credential that is removed already
-    }
-)
-"""What may be said. Anything else is a finding."""
 
 
 def draw_moves(rng: random.Random, brokers: Sequence[int], partitions: int) -> tuple[Action, ...]:

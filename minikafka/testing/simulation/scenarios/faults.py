@@ -1,20 +1,17 @@
-"""Faults: drawn one or two at a time, and carried out. Each ends.
+"""Faults: drawn one or two at a time, and carried out. Each ends. ``until`` is how a scenario waits for what
+must come about by itself.
 
 ``draw_steps`` is for the scenarios with three or four brokers; ``swarm`` draws its own.
 
-Faults of a whole cluster: all brokers fall at once and return one after the other, or are restarted in
-turn with another configuration; the store that they all use ends sessions late.
+Of a whole cluster: all brokers fall at once and return one after the other, or are restarted in turn with
+another configuration; the store that they all use ends sessions late. What was acknowledged with acks=all
+outlives a kill of every process, since the kernels have it, and with ``flush.messages=1`` a power cut of
+every machine.
 
-What was acknowledged with acks=all outlives a kill of every process, since the kernels have it, and with
-``flush.messages=1`` a power cut of every machine.
-
-Bit rot: one bit of a closed segment of one replica is another one from now on.
-
-What must hold: no client takes the batch for what it was not, and no follower. Where it is read it is an
-error, until the replica is made again from the others, which is the operator's business in Kafka: nothing
-reads a closed segment for its own sake.
-
-``until``: how a scenario waits for what must come about by itself.
+Bit rot: one bit of a closed segment of one replica is another one from now on. What must hold: no client
+takes the batch for what it was not, and no follower. Where it is read it is an error, until the replica is
+made again from the others, which is the operator's business in Kafka: nothing reads a closed segment for its
+own sake.
 """
 
 from __future__ import annotations
@@ -55,6 +52,62 @@ if TYPE_CHECKING:
 HEAL_WITHIN_MS = 30_000
 """I16."""
 
+CRC_COVERS_FROM = 21
+"""The bytes of a batch before that are its offset, its length, its epoch, its version and the CRC itself."""
+LOOK_MS = 300
+
+FETCH_BYTES = (300, 1 << 20)
+"""``replica.fetch.max.bytes``: with a few records at a time a follower is behind for a while."""
+STEPS = 4
+FAULT_MS = (50, 9_000)
+"""Up to longer than a session, so that some faults are and some are not noticed as a death."""
+CUT_MS = (3_000, 14_000)
+"""Most are long enough for another leader."""
+RETURN_MS = (20, 3_000)
+"""Between two brokers that return after all have fallen, or are restarted in turn."""
+LATE_RETURN_MS = (6_500, 8_000)
+"""A session of each of the others ends before the next one is back."""
+AIMED_SHARE = 0.3
+LATER_MS = (300, 6_000)
+"""When a fault that overlaps another one begins."""
+SLOW_BEFORE_POWER_OFF_MS = 1_500
+"""Less than the shortest lag: what was acknowledged is still on other machines."""
+LINK_DELAYS_MS = (300, 300, 4_000)
+STORE_DELAYS_MS = (900, 900, 4_000)
+"""The most. Some reach a broker that is another one by then: paused, deposed, restarted."""
+DRIFT_STEP_MS = 100
+POLL_MS = 5
+_LED_BY = {
+    Role.LEADER: TOPIC,
+    Role.TRANSACTION_COORDINATOR: TRANSACTION_STATE_TOPIC,
+    Role.GROUP_COORDINATOR: GROUP_METADATA_TOPIC,
+    Role.SHARE_COORDINATOR: SHARE_GROUP_STATE_TOPIC,
+}
+"""A follower fetches the first record of an epoch some milliseconds after the election."""
+
+_DRAWN_ROLES = tuple(role for role in Role if role is not Role.SHARE_COORDINATOR)
+
+OTHER_CONFIG: dict[str, tuple[Property, ...]] = {
+    "log.roll.ms": (1_000, 20_000),
+    "replica.lag.time.max.ms": (2_000, 15_000),
+    "num.replica.fetchers": (1, 3),
+    "replica.fetch.wait.max.ms": (50, 500),
+    "max.incremental.fetch.session.cache.slots": (0, 1000),
+    "message.max.bytes": (100_000, 1_048_588),
+}
+"""What a rolling restart may change."""
+
+_OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
+_UNAIMED = (
+    FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART, FaultKind.LATE_EXPIRY,
+    FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.BIT_ROT,
+)  # fmt: skip
+_OTHERS = (
+    FaultKind.KILL, FaultKind.PAUSE, FaultKind.ISOLATE, FaultKind.CUT_FROM_BROKERS, FaultKind.ONE_WAY,
+    FaultKind.WITHOUT_STORE, FaultKind.SLOW_STORE, FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART,
+    FaultKind.DROP_CONNECTIONS,
+)  # fmt: skip
+
 
 async def until(condition: Callable[[], bool], what: str, *, within_ms: int = HEAL_WITHIN_MS) -> None:
     """Look every 50 ms of virtual time. Raises TimeoutError."""
@@ -63,6 +116,9 @@ async def until(condition: Callable[[], bool], what: str, *, within_ms: int = HE
             return
         await asyncio.sleep(0.05)
     raise TimeoutError(f"not within {within_ms} ms: {what}")
+
+
+# Faults of the whole cluster
 
 
 async def kill_all(run: ClusterRun, fault: Fault) -> None:
@@ -108,9 +164,7 @@ async def late_expiry(run: ClusterRun, fault: Fault) -> None:
     store.late_expiry_ms = LATE_EXPIRY_MS
 
 
-CRC_COVERS_FROM = 21
-"""The bytes of a batch before that are its offset, its length, its epoch, its version and the CRC itself."""
-LOOK_MS = 300
+# Bit rot
 
 
 class RottenBatch(NamedTuple):
@@ -201,57 +255,7 @@ def _directories(broker: SimulatedBroker) -> list[tuple[int, DirectoryNode]]:
     return found
 
 
-FETCH_BYTES = (300, 1 << 20)
-"""``replica.fetch.max.bytes``: with a few records at a time a follower is behind for a while."""
-STEPS = 4
-FAULT_MS = (50, 9_000)
-"""Up to longer than a session, so that some faults are and some are not noticed as a death."""
-CUT_MS = (3_000, 14_000)
-"""Most are long enough for another leader."""
-RETURN_MS = (20, 3_000)
-"""Between two brokers that return after all have fallen, or are restarted in turn."""
-LATE_RETURN_MS = (6_500, 8_000)
-"""A session of each of the others ends before the next one is back."""
-AIMED_SHARE = 0.3
-LATER_MS = (300, 6_000)
-"""When a fault that overlaps another one begins."""
-SLOW_BEFORE_POWER_OFF_MS = 1_500
-"""Less than the shortest lag: what was acknowledged is still on other machines."""
-LINK_DELAYS_MS = (300, 300, 4_000)
-STORE_DELAYS_MS = (900, 900, 4_000)
-"""The most. Some reach a broker that is another one by then: paused, deposed, restarted."""
-DRIFT_STEP_MS = 100
-POLL_MS = 5
-_LED_BY = {
-    Role.LEADER: TOPIC,
-    Role.TRANSACTION_COORDINATOR: TRANSACTION_STATE_TOPIC,
-    Role.GROUP_COORDINATOR: GROUP_METADATA_TOPIC,
-    Role.SHARE_COORDINATOR: SHARE_GROUP_STATE_TOPIC,
-}
-"""A follower fetches the first record of an epoch some milliseconds after the election."""
-
-_DRAWN_ROLES = tuple(role for role in Role if role is not Role.SHARE_COORDINATOR)
-
-OTHER_CONFIG: dict[str, tuple[Property, ...]] = {
-    "log.roll.ms": (1_000, 20_000),
-    "replica.lag.time.max.ms": (2_000, 15_000),
-    "num.replica.fetchers": (1, 3),
-    "replica.fetch.wait.max.ms": (50, 500),
-    "max.incremental.fetch.session.cache.slots": (0, 1000),
-    "message.max.bytes": (100_000, 1_048_588),
-}
-"""What a rolling restart may change."""
-
-_OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
-_UNAIMED = (
-    FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART, FaultKind.LATE_EXPIRY,
-    FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.BIT_ROT,
-)  # fmt: skip
-_OTHERS = (
-    FaultKind.KILL, FaultKind.PAUSE, FaultKind.ISOLATE, FaultKind.CUT_FROM_BROKERS, FaultKind.ONE_WAY,
-    FaultKind.WITHOUT_STORE, FaultKind.SLOW_STORE, FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART,
-    FaultKind.DROP_CONNECTIONS,
-)  # fmt: skip
+# Drawing
 
 
 def draw_steps(rng: random.Random, brokers: Sequence[int]) -> tuple[Step, ...]:
@@ -321,6 +325,9 @@ def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, vict
         kind=kind, victim=victim, aim=aim, other=other, lasts_ms=rng.randint(least_ms, most_ms),
         amount=amount, order=order, config=config,
     )  # fmt: skip
+
+
+# Carrying out
 
 
 async def carry_out(run: ClusterRun, steps: Sequence[Step]) -> None:

@@ -1,17 +1,16 @@
-"""``AnyMember``: what consumers of both kinds of groups do; and what must hold for a group.
+"""Members of groups, step by step: ``GroupMember``, a consumer of a classic group, and
+``ConsumerGroupMember``, of a group of the next generation (KIP-848). ``AnyMember`` is what both do, with what
+must hold for a group (I13).
 
-``GroupMember``: a consumer of a classic group, step by step.
+Kafka's clients: ``ConsumerCoordinator``; ``ConsumerMembershipManager``, ``ConsumerHeartbeatRequestManager``.
 
-Kafka's client: ``ConsumerCoordinator``. Members join, are given partitions by the first of them, read from
-what is committed, commit, and join again whenever the coordinator says so. Checked (I13): in a generation a
-partition has one owner, and what was committed with success is not forgotten: the next owner begins there or
-later.
+Members of a classic group join, are given partitions by the first of them, read from what is committed,
+commit, and join again whenever the coordinator says so. In a generation a partition has one owner, and what
+was committed with success is not forgotten: the next owner begins there or later.
 
-``ConsumerGroupMember``: a consumer of a group of the next generation (KIP-848), step by step.
-
-Kafka's client: ``ConsumerMembershipManager``, ``ConsumerHeartbeatRequestManager``. There is no generation
-that all members share: each has an epoch and hears in its own heartbeats what to give back and what it got.
-Checked (I13): in an epoch a partition has one owner, and what was committed with success is not forgotten.
+With KIP-848 there is no generation that all members share: each has an epoch and hears in its own heartbeats
+what to give back and what it got. In an epoch a partition has one owner, and what was committed with success
+is not forgotten.
 """
 
 from __future__ import annotations
@@ -70,6 +69,33 @@ AGAIN = frozenset(
     }
 )
 """What a member joins again after. Anything else is a finding."""
+
+CONSUMER_GROUP = "consumer-group"
+REBALANCE_MS = 3_000
+HEARTBEAT_MS = 500
+CONSUMER_GROUP_CONFIG: dict[str, Property] = {
+    "group.consumer.min.session.timeout.ms": 6_000,
+    "group.consumer.session.timeout.ms": 6_000,
+    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+}
+"""As short as a classic session here."""
+CONSUMER_PAUSE_MS = 250
+CONSUMER_LEAVE_SHARE = 0.02
+"""After how many it goes, half of the times without a word."""
+JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
+
+_FENCED = frozenset(
+    {
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+"""Not a member any more, or not yet: it joins with what it is now."""
+_STALE = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
+"""The next heartbeat brings the epoch."""
 
 
 class GroupOffsets:
@@ -338,34 +364,6 @@ class GroupMember(AnyMember):
                     await asyncio.sleep(self._rng.randint(*AWAY_MS) / 1000)
                 return
             await asyncio.sleep(PAUSE_MS / 1000)
-
-
-CONSUMER_GROUP = "consumer-group"
-REBALANCE_MS = 3_000
-HEARTBEAT_MS = 500
-CONSUMER_GROUP_CONFIG: dict[str, Property] = {
-    "group.consumer.min.session.timeout.ms": 6_000,
-    "group.consumer.session.timeout.ms": 6_000,
-    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
-    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
-}
-"""As short as a classic session here."""
-CONSUMER_PAUSE_MS = 250
-CONSUMER_LEAVE_SHARE = 0.02
-"""After how many it goes, half of the times without a word."""
-JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
-
-_FENCED = frozenset(
-    {
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.UNRELEASED_INSTANCE_ID,
-        ErrorCode.FENCED_INSTANCE_ID,
-    }
-)
-"""Not a member any more, or not yet: it joins with what it is now."""
-_STALE = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
-"""The next heartbeat brings the epoch."""
 
 
 class ConsumerGroupMember(AnyMember):

@@ -65,6 +65,11 @@ CONFIG: dict[str, Property] = {
     "event.recorder.max.bytes": 4 * 1024,
 }
 
+GROWTH, OR_SO_MANY = 0.25, 5
+"""What a later look may find more than the second, as a share or in number."""
+PURGED_LATE = {"watched operations": 1_000 * BROKERS}
+"""What is removed by the thousand (``DelayedOperationPurgatory``)."""
+
 
 def kept_for(hours: int) -> dict[str, Property]:
     """So long everything that is not needed any more."""
@@ -77,12 +82,6 @@ def kept_for(hours: int) -> dict[str, Property]:
         "transactional.id.expiration.ms": hours * HOUR_MS,
         "offsets.retention.minutes": hours * 60,
     }
-
-
-GROWTH, OR_SO_MANY = 0.25, 5
-"""What a later look may find more than the second, as a share or in number."""
-PURGED_LATE = {"watched operations": 1_000 * BROKERS}
-"""What is removed by the thousand (``DelayedOperationPurgatory``)."""
 
 
 class Kept(msgspec.Struct, frozen=True):

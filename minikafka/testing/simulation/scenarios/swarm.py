@@ -1,23 +1,18 @@
-"""``SwarmRun``: what ``draw_swarm`` has drawn is carried out.
+"""``draw_swarm``: a cluster of its own for each seed, of whose features a random part is switched on; and
+``SwarmRun``, which carries it out.
 
-Who takes part is in ``transactions``, ``group_member``, ``administrator`` and below; consumers are every
-scenario's.
+Groce et al., "Swarm testing": what everything at once hides, because one feature suppresses another, is found
+by many runs that each lack something. Who takes part is in ``transactions``, ``group_member``,
+``administrator`` and here; consumers are every scenario's.
 
 Checked, besides what the invariant checker and the judge of histories see: every topic becomes whole and
 takes records; every move arrives; what these modules say of themselves.
 
-``draw_swarm``: a cluster of its own for each seed, of whose features a random part is switched on.
+``RestrictedClient`` logs in with a password that changes, and may write to ``TOPIC`` or not. Checked: what
+was denied is not there (a history shows it); it is told nothing but that it may not, or what passes; at the
+end rights that are given work, and rights that are taken away end its writing.
 
-Groce et al., "Swarm testing": what everything at once hides, because one feature suppresses another, is found
-by many runs that each lack something.
-
-``RestrictedClient``: it logs in with a password that changes, and may write to ``TOPIC`` or not.
-
-Checked: what was denied is not there (a history shows it); it is told nothing but that it may not, or what
-passes; at the end rights that are given work, and rights that are taken away end its writing.
-
-``KeyedProducer``: larger and larger numbers under a few keys, and what compaction must keep.
-
+``KeyedProducer`` writes larger and larger numbers under a few keys, and says what compaction must keep.
 Checked (I15): each key's newest acknowledged value is there, at its offset, or one that was sent after it.
 """
 
@@ -107,6 +102,40 @@ PASSWORDS = 2
 KNOWN_EVERYWHERE_MS = 3_000
 """Rules travel to the brokers by the store, in milliseconds when all is well."""
 
+KEYED_PAUSE_MS = 120
+KEYED_CONFIG: dict[str, Property] = {"log.cleaner.backoff.ms": 500}
+TOPIC_CONFIGS = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "1500",
+    "segment.jitter.ms": "0",
+    "file.delete.delay.ms": "1000",
+}
+"""Compaction has something to do every other second."""
+
+OTHER_TOPICS = ("u", "v")
+"""Those that come and go."""
+STEPS_MAX = 6
+ACTIONS_MAX = 16
+TIMEOUTS_MS = (1_000, 5_000)
+IN_FLIGHT_MAX = 5
+"""``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
+_LINKS = (FaultKind.ONE_WAY, FaultKind.FLAPPING_LINK, FaultKind.SLOW_LINK)
+_OF_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART)
+_ALONE = (*_POWER, *_OF_ALL, FaultKind.BIT_ROT)
+"""Nothing else happens meanwhile."""
+_DISKS = (FaultKind.READ_ERROR, FaultKind.WRITE_ERROR, FaultKind.DISK_FULL)
+
+_RIGHTS = (
+    ActionKind.GRANT, ActionKind.REVOKE, ActionKind.SET_CREDENTIAL, ActionKind.REMOVE_CREDENTIAL,
+)  # fmt: skip
+
+
+# Clients
+
 
 class RestrictedClient:
     """A plain producer, until the run stops."""
@@ -185,18 +214,6 @@ class RestrictedClient:
         await until(lambda: self.denied > denied, f"{USER} may not write, and is told so")
 
 
-KEYED_PAUSE_MS = 120
-KEYED_CONFIG: dict[str, Property] = {"log.cleaner.backoff.ms": 500}
-TOPIC_CONFIGS = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.01",
-    "segment.ms": "1500",
-    "segment.jitter.ms": "0",
-    "file.delete.delay.ms": "1000",
-}
-"""Compaction has something to do every other second."""
-
-
 class KeyedProducer:
     """One record after the other, each until it is there."""
 
@@ -255,25 +272,7 @@ class KeyedProducer:
             offset = fetched.next_offset
 
 
-OTHER_TOPICS = ("u", "v")
-"""Those that come and go."""
-STEPS_MAX = 6
-ACTIONS_MAX = 16
-TIMEOUTS_MS = (1_000, 5_000)
-IN_FLIGHT_MAX = 5
-"""``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
-_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH, FaultKind.POWER_OFF_IN_FLUSH)
-_LINKS = (FaultKind.ONE_WAY, FaultKind.FLAPPING_LINK, FaultKind.SLOW_LINK)
-_OF_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_OFF_ALL, FaultKind.ROLLING_RESTART)
-_ALONE = (*_POWER, *_OF_ALL, FaultKind.BIT_ROT)
-"""Nothing else happens meanwhile."""
-_DISKS = (FaultKind.READ_ERROR, FaultKind.WRITE_ERROR, FaultKind.DISK_FULL)
-
-_RIGHTS = (
-    ActionKind.GRANT, ActionKind.REVOKE, ActionKind.SET_CREDENTIAL, ActionKind.REMOVE_CREDENTIAL,
-)  # fmt: skip
+# Drawing
 
 
 def draw_swarm(seed: int, rng: random.Random) -> Plan:
@@ -483,6 +482,9 @@ def _draw_number(rng: random.Random, kind: ActionKind, replicas: int) -> int:
             return rng.randrange(2)
         case _:
             return 0
+
+
+# The run
 
 
 class SwarmRun(ClusterRun):

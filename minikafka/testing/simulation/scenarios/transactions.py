@@ -65,6 +65,17 @@ FENCED = (
 )
 """What a transaction may fail with, once its coordinator has given it up for its time-out."""
 
+COMMIT_SHARE = 0.7
+RIVAL_SHARE = 0.1
+OVERRUN_SHARE = 0.05
+TIMEOUTS_MS = (3_000, TRANSACTION_TIMEOUT_MS)
+PARTITIONS_MAX = 3
+"""Of one transaction."""
+COPIED_MAX = 5
+"""Records in one transaction of a copier."""
+COPIERS = "copiers"
+"""The group whose positions a copier commits."""
+
 
 class TransactionalProducer:
     """Speaks the second version of the protocol. Several may ``send`` at the same time, each to a partition
@@ -208,18 +219,6 @@ class TransactionRun(ClusterRun):
         """And before, every transaction comes to its end."""
         await until_ended(self, (TOPIC,))
         await super().check_history()
-
-
-COMMIT_SHARE = 0.7
-RIVAL_SHARE = 0.1
-OVERRUN_SHARE = 0.05
-TIMEOUTS_MS = (3_000, TRANSACTION_TIMEOUT_MS)
-PARTITIONS_MAX = 3
-"""Of one transaction."""
-COPIED_MAX = 5
-"""Records in one transaction of a copier."""
-COPIERS = "copiers"
-"""The group whose positions a copier commits."""
 
 
 def draw_transactor(rng: random.Random, *, copies: bool = False, pause_ms: int = 50) -> plans.Transactor:

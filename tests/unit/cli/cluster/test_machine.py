@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from minikafka.cli.cluster import command, machine
+from minikafka.cli.cluster import command
 from minikafka.cli.cluster.supervisor import ChildMember, MemberConfig
 from minikafka.config.loader import configured, load
 from tests.unit.cli.cluster.test_cluster import Process
@@ -43,27 +43,27 @@ def test_no_more_brokers_than_affinity_and_quota_have_cores(
     files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    assert machine.usable_cores(cgroup(tmp_path, files)) == cores
+    assert command.usable_cores(cgroup(tmp_path, files)) == cores
 
 
 def test_memory_is_the_machines_or_the_control_groups(tmp_path: Path) -> None:
-    physical = machine.usable_memory(tmp_path)
+    physical = command.usable_memory(tmp_path)
     assert physical == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert machine.usable_memory(cgroup(tmp_path / "max", {"memory.max": "max\n"})) == physical
-    assert machine.usable_memory(cgroup(tmp_path / "new", {"memory.max": "1000000\n"})) == 1_000_000
+    assert command.usable_memory(cgroup(tmp_path / "max", {"memory.max": "max\n"})) == physical
+    assert command.usable_memory(cgroup(tmp_path / "new", {"memory.max": "1000000\n"})) == 1_000_000
     old = cgroup(tmp_path / "old", {"memory/memory.limit_in_bytes": "2000000\n"})
-    assert machine.usable_memory(old) == 2_000_000
+    assert command.usable_memory(old) == 2_000_000
 
 
 @pytest.mark.parametrize("brokers", [1, 2, 8, 64])
 @pytest.mark.parametrize("memory", [2 * GIB, 8 * GIB, 64 * GIB])
 def test_all_brokers_together_stay_within_half_of_the_memory(brokers: int, memory: int) -> None:
-    properties = machine.memory_properties(brokers, memory)
-    budgets = {name: int(properties.get(name, size)) for name, size in machine.BUDGETS.items()}
-    assert all(machine.BUDGET_MIN <= budgets[name] <= size for name, size in machine.BUDGETS.items())
-    at_least = machine.BUDGET_MIN in budgets.values()
-    assert at_least or brokers * (sum(budgets.values()) + machine.BROKER_BYTES) <= memory / 2
-    assert properties or brokers * (sum(machine.BUDGETS.values()) + machine.BROKER_BYTES) <= memory / 2
+    properties = command.memory_properties(brokers, memory)
+    budgets = {name: int(properties.get(name, size)) for name, size in command.BUDGETS.items()}
+    assert all(command.BUDGET_MIN <= budgets[name] <= size for name, size in command.BUDGETS.items())
+    at_least = command.BUDGET_MIN in budgets.values()
+    assert at_least or brokers * (sum(budgets.values()) + command.BROKER_BYTES) <= memory / 2
+    assert properties or brokers * (sum(command.BUDGETS.values()) + command.BROKER_BYTES) <= memory / 2
 
 
 def test_the_defaults_that_are_divided_are_those_of_a_broker() -> None:
@@ -73,14 +73,14 @@ def test_the_defaults_that_are_divided_are_those_of_a_broker() -> None:
         "group.max.memory.bytes": config.group_max_memory_bytes,
         "log.cleaner.dedupe.buffer.size": config.log_cleaner_dedupe_buffer_size,
     }
-    assert defaults == machine.BUDGETS
+    assert defaults == command.BUDGETS
 
 
 def test_a_broker_a_core_and_one_view_of_them_all(tmp_path: Path) -> None:
     """An auto-created topic has a partition on each broker, from whichever a client begins."""
     with Process(tmp_path, "--brokers=auto", "--http-port=off") as cluster:
         servers = cluster.bootstrap.split(",")
-        assert len(servers) == machine.usable_cores()
+        assert len(servers) == command.usable_cores()
         admin = AdminClient({"bootstrap.servers": servers[-1]})
         admin.create_topics([NewTopic("orders")], operation_timeout=30)["orders"].result(30)
         partitions = admin.list_topics("orders").topics["orders"].partitions.values()
@@ -102,7 +102,7 @@ def _latest() -> object:
 def test_one_core_has_one_broker(tmp_path: Path) -> None:
     script = (
         "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-        "from minikafka.cli.cluster import machine; print(machine.usable_cores())"
+        "from minikafka.cli.cluster.command import usable_cores; print(usable_cores())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
@@ -121,14 +121,14 @@ def test_what_is_set_counts_and_several_machines_keep_replicas(tmp_path: Path) -
     assert (given.properties["num.partitions"], given.properties["broker.rack"]) == ("7", "cellar")
     assert given.properties["default.replication.factor"] == "1"
     (beside, *_) = configs_of(tmp_path, "--brokers=auto", "--port=0", "--zookeeper=127.0.0.1:2181")
-    assert beside.properties["default.replication.factor"] == str(min(3, machine.usable_cores()))
+    assert beside.properties["default.replication.factor"] == str(min(3, command.usable_cores()))
     (usual, *_) = configs_of(tmp_path, "--port=0")
-    assert not {"num.partitions", "broker.rack", *machine.BUDGETS} & usual.properties.keys()
+    assert not {"num.partitions", "broker.rack", *command.BUDGETS} & usual.properties.keys()
 
 
 def test_on_fewer_cores_no_records_are_left_out(tmp_path: Path) -> None:
     """A container that was given less runs all brokers that it had: topics are on each of them."""
-    cores = machine.usable_cores()
+    cores = command.usable_cores()
     for node_id in range(1, cores + 3):
         (tmp_path / "data" / f"broker-{node_id}").mkdir(parents=True)
     configs = configs_of(tmp_path, "--brokers=auto", "--port=0")

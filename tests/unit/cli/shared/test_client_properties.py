@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from minikafka.cli import compact, groups
-from minikafka.cli.bench import command as bench
+from minikafka.cli import bench, compact, groups
 from minikafka.cli.shared.client_properties import (
     aiokafka_options,
     librdkafka_options,

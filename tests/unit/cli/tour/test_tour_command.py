@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from minikafka.cli.tour import command, stage
-from minikafka.cli.tour.catalogue import STORIES, Entry
-from minikafka.cli.tour.pace import PICTURE_S, WORDS_PER_SECOND
+from minikafka.cli.tour.catalogue import PICTURE_S, STORIES, WORDS_PER_SECOND, Entry
 from minikafka.cli.tour.snapshot import Replica, Span, Step, Supposition
 from minikafka.cli.tour.text import render
 from minikafka.errors import InvariantError

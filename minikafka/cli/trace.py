@@ -2,9 +2,13 @@
 
 Minikafka's own. It starts a trace session on every live broker, writes one record with a ``traceparent``
 header, reads it back as a consumer, and shows what the brokers noted as one time line. With ``--live`` it
-writes nothing, and follows one in N of the batches that come to the topic anyway.
+writes nothing, and follows one in N of the batches that come to the topic anyway. The sessions end with the
+command, and by themselves if it is killed.
 
-The sessions end with the command, and by themselves if it is killed.
+Brokers' clocks differ. Each document says what its broker's clock showed, and who asked knows when it asked
+and when the answer came: a clock that cannot have shown that is set right by the difference, one that can is
+believed. So the steps of brokers on one machine keep their microseconds, and those of brokers that are a
+second apart come in order, as exactly as a round trip takes.
 
 Exit status: 0 when the record was written, or ``--live`` has come to its end; 1 when a broker refused
 something or cannot be reached; 2 for bad usage.
@@ -19,9 +23,12 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
 
+import msgspec
+
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import (
     FAILURE,
     OK,
@@ -34,11 +41,13 @@ from minikafka.cli.shared.commands import (
     run,
     take_connection,
 )
-from minikafka.cli.trace.client import ProduceOfOne, TraceClient, read_until
-from minikafka.cli.trace.timeline import CLIENT, Event, Timeline, describe, document, timelines
-from minikafka.errors import KafkaError
-from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.records.records import Record
+from minikafka.config.resource import DIAGNOSTICS, ConfigResource
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.broker_client import AuthenticationFailed, BrokerClient, BrokerUnavailable
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.records import Record, build_batch, iterate_records
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import encode_request
 from minikafka.types import TopicPartition
 
 PROG = "minikafka trace"
@@ -64,6 +73,27 @@ MARGIN_SECONDS = 10
 """A session lasts a little longer than it is needed."""
 
 CONSOLE_WIDTH_MIN = 100
+
+RESOURCE: Final = ConfigResource(DIAGNOSTICS, "traces")
+
+LAST_WITH_TOPIC_NAMES: Final = 12
+"""Of Produce and of Fetch."""
+FETCH_WAIT_MS: Final = 500
+LATEST: Final = -1
+
+CLIENT: Final = "client"
+ORDER: Final = (
+    "client_sent", "received", "validated", "refused", "appended", "duplicate", "sent_to_follower", "parked",
+    "follower_appended", "follower_has", "high_watermark_moved", "woken", "answered", "consumed", "sent",
+    "client_answered", "client_read",
+)  # fmt: skip
+"""Of steps that were noted in the same nanosecond, or by clocks that differ by less than can be known."""
+
+Key = tuple[str, int, int]
+"""Topic, partition, first offset."""
+
+
+# The command
 
 
 class Written(NamedTuple):
@@ -360,8 +390,6 @@ def _is_quiet(timeline: Timeline, brokers: Collection[int]) -> bool:
 
 def _print_live(timeline: Timeline, *, as_json_lines: bool) -> None:
     if as_json_lines:
-        import msgspec
-
         print(msgspec.json.encode(document(timeline)).decode(), flush=True)
     else:
         _print(timeline, [])
@@ -395,6 +423,377 @@ def _print(timeline: Timeline, notes: Sequence[str]) -> None:
     for note in notes:
         console.print(Text(note, style="yellow"))
     console.print()
+
+
+# What brokers are asked
+
+
+class TraceClient(AdminClient):
+    """Methods raise as those of ``AdminClient`` do."""
+
+    async def start(self, session: str, options: Mapping[str, Any]) -> tuple[list[int], list[str]]:
+        """Start a session on all live brokers. Returns those on which it runs, and why not on the others.
+
+        Raises:
+            KafkaError: a broker refuses. CommandError: none is one of minikafka.
+        """
+        value = msgspec.json.encode(options).decode()
+        started: list[int] = []
+        problems: list[str] = []
+        for node_id in (await self.nodes()).brokers:
+            try:
+                await self.alter_configs({RESOURCE: {session: value}}, node_id=node_id)
+            except AuthenticationFailed:
+                raise
+            except BrokerUnavailable as error:
+                problems.append(f"broker {node_id} does not take part: {error}")
+            except KafkaError as error:
+                if not _is_unknown_type(error):
+                    raise
+                problems.append(f"broker {node_id} does not take part: it is no broker of minikafka")
+            else:
+                started.append(node_id)
+        if not started:
+            raise CommandError(
+                "no broker can follow records: they are not minikafka's, or of an older version"
+            )
+        return started, problems
+
+    async def end(self, session: str, brokers: Iterable[int]) -> None:
+        """End it; where that fails, it ends by itself."""
+        for node_id in brokers:
+            try:
+                await self.alter_configs({RESOURCE: {session: None}}, node_id=node_id)
+            except (KafkaError, BrokerUnavailable):
+                pass
+
+    async def traces(self, session: str, brokers: Iterable[int]) -> list[Answer]:
+        """What each broker has noted; nothing from one that does not answer."""
+        answers = []
+        for node_id in brokers:
+            first: int | None = 0
+            while first is not None:
+                asked_ns = time.time_ns()
+                arguments = {"session": session, "from": first}
+                try:
+                    document = await self.diagnostics("traces", node_id=node_id, **arguments)
+                except (KafkaError, BrokerUnavailable):
+                    break
+                answers.append(Answer(document, asked_ns, time.time_ns()))
+                first = document["next"]
+        return answers
+
+    async def connection_to(self, node_id: int) -> BrokerClient:
+        """Of its own; the caller closes it."""
+        broker = (await self.nodes(refresh=False)).brokers.get(node_id)
+        if broker is None:
+            raise BrokerUnavailable(f"broker {node_id} is not registered")
+        return await self._connect((broker.host, broker.port))
+
+    async def log_end(self, at: TopicPartition, node_id: int) -> int:
+        """Where consumers of a partition would begin now. Raises KafkaError."""
+        body = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "timeout": self.timeout_ms,
+            "topics": [
+                {
+                    "name": at.topic,
+                    "partitions": [
+                        {
+                            "partition_index": at.partition,
+                            "current_leader_epoch": -1,
+                            "timestamp": LATEST,
+                        }
+                    ],
+                }
+            ],
+        }
+        (topic,) = (await self.ask_broker(node_id, ApiKey.LIST_OFFSETS, body)).topics
+        (partition,) = topic.partitions
+        error = error_of(partition.error_code)
+        if error is not None:
+            raise error
+        return int(partition.offset)
+
+
+def _is_unknown_type(error: KafkaError) -> bool:
+    """How a broker refuses a resource type that it does not know, in Kafka's words or in ours."""
+    return error.code is ErrorCode.INVALID_REQUEST and "resource type" in (error.message or "").lower()
+
+
+class ProduceOfOne(NamedTuple):
+    """A Produce request with one record, made before its time is taken: the first one loads what it needs."""
+
+    body: Mapping[str, Any]
+    version: int
+    acks: int
+    timeout_ms: int
+
+    @classmethod
+    def of(
+        cls, connection: BrokerClient, at: TopicPartition, record: Record, *, acks: int, timeout_ms: int
+    ) -> Self:
+        partition = {"index": at.partition, "records": build_batch([record])}
+        body = {
+            "transactional_id": None,
+            "acks": acks,
+            "timeout": timeout_ms,
+            "topic_data": [{"name": at.topic, "partition_data": [partition]}],
+        }
+        key, version = ApiKey.PRODUCE, min(LAST_WITH_TOPIC_NAMES, connection.version_of(ApiKey.PRODUCE))
+        encode_request(api_key=key, api_version=version, correlation_id=0, client_id=None, body=body)
+        return cls(body, version, acks, timeout_ms)
+
+    async def send(self, connection: BrokerClient) -> Any:
+        """Returns what the partition is answered; None with acks=0."""
+        key, version, deadline_ms = ApiKey.PRODUCE, self.version, self.timeout_ms + FETCH_WAIT_MS
+        if self.acks == 0:
+            await connection.send(key, self.body, deadline_ms=deadline_ms, version=version)
+            return None
+        answer = await connection.request(key, self.body, deadline_ms=deadline_ms, version=version)
+        return answer.responses[0].partition_responses[0]
+
+
+async def read_until(
+    connection: BrokerClient, at: TopicPartition, offset: int, *, wanted: Record, timeout_ms: int
+) -> None:
+    """Fetch from ``offset`` on until there is a record with the headers of ``wanted``.
+
+    Raises:
+        KafkaError: what the broker says. TimeoutError.
+    """
+    version = min(LAST_WITH_TOPIC_NAMES, connection.version_of(ApiKey.FETCH))
+    async with asyncio.timeout(timeout_ms / 1000):
+        while True:
+            answer = await connection.request(
+                ApiKey.FETCH, _fetch(at, offset), deadline_ms=timeout_ms, version=version
+            )
+            (topic,) = answer.responses
+            (partition,) = topic.partitions
+            error = error_of(partition.error_code)
+            if error is not None:
+                raise error
+            records = memoryview(partition.records or b"")
+            for position, header in iterate_headers(records):
+                offset = header.next_offset
+                batch = records[position : position + header.size]
+                if any(each.headers == wanted.headers for each in iterate_records(batch)):
+                    return
+
+
+def _fetch(at: TopicPartition, offset: int) -> dict[str, Any]:
+    return {
+        "replica_id": -1,
+        "max_wait": FETCH_WAIT_MS,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [
+            {
+                "topic": at.topic,
+                "partitions": [
+                    {
+                        "partition": at.partition,
+                        "current_leader_epoch": -1,
+                        "fetch_offset": offset,
+                        "last_fetched_epoch": -1,
+                        "log_start_offset": -1,
+                        "partition_max_bytes": 1 << 20,
+                    }
+                ],
+            }
+        ],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+
+
+# The time line
+
+
+class Answer(NamedTuple):
+    """A broker's document, and when it was asked for and got."""
+
+    document: Mapping[str, Any]
+    asked_ns: int
+    got_ns: int
+
+    @property
+    def broker(self) -> int:
+        return int(self.document["broker"])
+
+    @property
+    def fast_ns(self) -> int:
+        """By how much the broker's clock is ahead of ours, if that can be told; else 0."""
+        now_ns = int(self.document["now_ns"])
+        if self.asked_ns <= now_ns <= self.got_ns:
+            return 0
+        return now_ns - (self.asked_ns + self.got_ns) // 2
+
+
+class Event(NamedTuple):
+    """A step, on a broker or (None) at this command."""
+
+    at_ns: int
+    """By our clock."""
+    broker: int | None
+    step: str
+    detail: Mapping[str, Any]
+
+
+class Timeline(NamedTuple):
+    """The way of one batch."""
+
+    key: Key
+    last_offset: int
+    trace_id: str
+    parent_span_id: str | None
+    events: tuple[Event, ...]
+    dropped_steps: int = 0
+
+    def has(self, step: str, *, broker: int | None = None) -> bool:
+        return any(each.step == step and broker in (None, each.broker) for each in self.events)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the leader has nothing more to do for its producer."""
+        if self.has("sent") or self.has("refused"):
+            return True
+        return self.has("appended") and any(
+            each.step == "received" and each.detail.get("acks") == 0 for each in self.events
+        )
+
+    def with_events(self, events: Iterable[Event]) -> Timeline:
+        return self._replace(events=_sorted((*self.events, *events)))
+
+
+def timelines(answers: Iterable[Answer]) -> list[Timeline]:
+    """One of each batch that a leader noted the arrival of, in the order of arrival."""
+    found: dict[Key, Timeline] = {}
+    for answer in answers:
+        for trace in answer.document["traces"]:
+            key = (trace["topic"], trace["partition"], trace["first_offset"])
+            events = tuple(
+                Event(
+                    step["at_ns"] - answer.fast_ns,
+                    answer.broker,
+                    step["step"],
+                    {name: value for name, value in step.items() if name not in ("step", "at_ns")},
+                )
+                for step in trace["steps"]
+            )
+            known = found.get(key)
+            if known is None:
+                known = Timeline(key, trace["last_offset"], trace["trace_id"], trace["parent_span_id"], ())
+            dropped = known.dropped_steps + trace["dropped_steps"]
+            found[key] = known.with_events(events)._replace(dropped_steps=dropped)
+    whole = [each for each in found.values() if each.has("received")]
+    return sorted(whole, key=lambda each: each.events[0].at_ns)
+
+
+def _sorted(events: Iterable[Event]) -> tuple[Event, ...]:
+    return tuple(sorted(events, key=lambda each: (each.at_ns, _rank(each.step))))
+
+
+def _rank(step: str) -> int:
+    return ORDER.index(step) if step in ORDER else len(ORDER)
+
+
+def describe(event: Event) -> str:
+    """In words."""
+    words = _WORDS.get(event.step)
+    return event.step if words is None else words(event.detail)
+
+
+def _received(detail: Mapping[str, Any]) -> str:
+    acks = "all" if detail["acks"] == -1 else detail["acks"]
+    who = detail["client"] or "a client without a name"
+    return (
+        f"read from the socket: {_count(detail['bytes'], 'byte')} from {who} at {detail['peer']}, acks={acks}"
+    )
+
+
+def _parked(detail: Mapping[str, Any]) -> str:
+    return (
+        f"parked in the purgatory {detail['purgatory']} under {', '.join(detail['keys'])}, until the high "
+        f"watermark is {detail['until_high_watermark']}, for {detail['timeout_ms']} ms at most"
+    )
+
+
+def _appended(detail: Mapping[str, Any]) -> str:
+    first, last = detail["first_offset"], detail["last_offset"]
+    where = f"offset {first}" if first == last else f"offsets {first} to {last}"
+    return f"appended at {where} in leader epoch {detail['leader_epoch']}"
+
+
+def _refused(detail: Mapping[str, Any]) -> str:
+    message = detail.get("message")
+    return f"refused: {detail['error']}" + (f", {message}" if message else "")
+
+
+def _woken(detail: Mapping[str, Any]) -> str:
+    error = detail.get("error")
+    return f"woken by {detail['by']}" + (f": {error}" if error else "")
+
+
+def _consumed(detail: Mapping[str, Any]) -> str:
+    who = f"consumer {detail['client'] or 'without a name'} at {detail['peer']}"
+    group = detail.get("share_group")
+    return f"read by {who}" + (f", of share group {group}" if group else "")
+
+
+_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "received": _received,
+    "validated": lambda d: f"validated: {_count(d['records'], 'record')} in {_count(d['bytes'], 'byte')}",
+    "appended": _appended,
+    "refused": _refused,
+    "duplicate": lambda d: f"a duplicate of what was appended at offset {d['first_offset']}",
+    "parked": _parked,
+    "sent_to_follower": lambda d: f"sent to broker {d['replica']}, which fetched at {d['fetch_offset']}",
+    "follower_appended": lambda d: f"fetched from broker {d['leader']} and appended",
+    "follower_has": lambda d: f"broker {d['replica']} has it: it fetched at {d['fetch_offset']}",
+    "high_watermark_moved": lambda d: f"high watermark moved to {d['high_watermark']}: {d['cause']}",
+    "woken": _woken,
+    "answered": lambda d: "answered",
+    "sent": lambda d: f"the socket has the answer to {d['client'] or 'the client'}",
+    "consumed": _consumed,
+    "client_sent": lambda d: f"sent to broker {d['broker']}",
+    "client_answered": lambda d: f"has the answer: {d['answer']}",
+    "client_read": lambda d: f"has read it from broker {d['broker']}",
+}
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def document(timeline: Timeline) -> dict[str, Any]:
+    """For ``--json``."""
+    topic, partition, first_offset = timeline.key
+    begin_ns = timeline.events[0].at_ns
+    return {
+        "topic": topic,
+        "partition": partition,
+        "first_offset": first_offset,
+        "last_offset": timeline.last_offset,
+        "trace_id": timeline.trace_id,
+        "parent_span_id": timeline.parent_span_id,
+        "dropped_steps": timeline.dropped_steps,
+        "steps": [
+            {
+                "at_ns": each.at_ns,
+                "after_us": round((each.at_ns - begin_ns) / 1000),
+                "broker": each.broker,
+                "step": each.step,
+                "detail": dict(each.detail),
+                "text": describe(each),
+            }
+            for each in timeline.events
+        ],
+    }
 
 
 if __name__ == "__main__":

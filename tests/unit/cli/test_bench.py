@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli.bench import command as bench
-from minikafka.cli.bench import options as bench_options
+from minikafka.cli import bench
 from minikafka.errors import ConfigError
 from minikafka.loadgen import runner
 from minikafka.loadgen.comparison import SUITES, Comparison, Contestant, Turn, alternate
@@ -31,7 +30,7 @@ from tests.benchmarks import bench_table
 
 def workload(*argv: str) -> Workload:
     arguments = bench.parser().parse_args(argv)
-    return bench_options.workload_of(argv[0], arguments)
+    return bench.workload_of(argv[0], arguments)
 
 
 def test_without_the_extra_it_says_in_one_line_what_to_install(
@@ -46,7 +45,7 @@ def test_without_the_extra_it_says_in_one_line_what_to_install(
     assert said == "minikafka bench: needs hdrhistogram, pyyaml: pip install 'minikafka[bench]'\n"
 
 
-@pytest.mark.parametrize("name", bench_options.PURPOSES)
+@pytest.mark.parametrize("name", bench.PURPOSES)
 def test_every_subcommand_has_defaults_that_can_be(name: str, tmp_path: Path) -> None:
     recording = tmp_path / "r.csv"
     recording.write_text("1,5\n")

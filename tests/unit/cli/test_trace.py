@@ -1,10 +1,10 @@
-"""What brokers noted becomes one time line (``cli.trace.timeline``)."""
+"""What brokers noted becomes one time line (``cli.trace``)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from minikafka.cli.trace.timeline import Answer, Event, describe, document, timelines
+from minikafka.cli.trace import Answer, Event, describe, document, timelines
 
 MS = 1_000_000
 

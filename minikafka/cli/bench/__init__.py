@@ -1,1 +1,0 @@
-"""``minikafka bench``: the command line of the load generator."""

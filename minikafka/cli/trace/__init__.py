@@ -1,1 +1,0 @@
-"""``minikafka trace``: the way of a record over brokers, as a time line."""
