@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from minikafka.server.security import acl_authorizer, authentication, delegation_tokens
     from minikafka.server.security import transport as security_transport
     from minikafka.server.security.transport import TransportSecurity
-    from minikafka.server.tracing import otlp
+    from minikafka.server.tracing import spans
 else:
     transactions = deferred("minikafka.server.apis.transactions")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
@@ -83,7 +83,7 @@ else:
     authentication = deferred("minikafka.server.security.authentication", at_start_or_never=True)
     delegation_tokens = deferred("minikafka.server.security.delegation_tokens", at_start_or_never=True)
     security_transport = deferred("minikafka.server.security.transport", at_start_or_never=True)
-    otlp = deferred("minikafka.server.tracing.otlp", at_start_or_never=True)
+    spans = deferred("minikafka.server.tracing.spans", at_start_or_never=True)
 
 logger = logging.getLogger(__name__)
 
@@ -371,7 +371,7 @@ def start_tracing(services: Services) -> None:
     url = config.otlp_url()
     if url is not None:
         try:
-            exporter = otlp.OtlpExporter(
+            exporter = spans.OtlpExporter(
                 url, config.otlp_headers(), node_id=services.node_id, cluster_id=services.cluster_id
             )
         except ConfigError as error:

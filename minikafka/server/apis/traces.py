@@ -16,8 +16,7 @@ import msgspec
 from minikafka.config.resource import Alteration, AlterOperation
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.services import Services
-from minikafka.server.tracing.sessions import read_options
-from minikafka.server.tracing.tracer import Trace, Tracer
+from minikafka.server.tracing.tracer import Trace, Tracer, read_options
 from minikafka.steps import Steps
 
 NAME: Final = "traces"
