@@ -64,7 +64,7 @@ _HEADS: Final = ("TIME", "BROKER", "KIND", "SUBJECT", "WHAT")
 
 
 class _Page(msgspec.Struct):
-    """Of one broker (``server.apis.documents.events.EventsDocument``), as far as it matters here."""
+    """Of one broker (``server.apis.documents.EventsDocument``), as far as it matters here."""
 
     events: list[_ShownHere]
     last_sequence: int

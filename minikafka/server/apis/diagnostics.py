@@ -21,16 +21,18 @@ import msgspec
 from minikafka.config.definition import ConfigSource, ConfigType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.apis import traces
-from minikafka.server.apis.documents.broker import broker
-from minikafka.server.apis.documents.counters import counters
-from minikafka.server.apis.documents.events import events
-from minikafka.server.apis.documents.group import group
-from minikafka.server.apis.documents.partition import partition
-from minikafka.server.apis.documents.purgatory import purgatory
-from minikafka.server.apis.documents.refusals import refusals
-from minikafka.server.apis.documents.topic_deletion import topic_deletion
-from minikafka.server.apis.documents.waiting import waiting
-from minikafka.server.apis.shared.diagnostics_arguments import take as take
+from minikafka.server.apis.documents import (
+    broker,
+    counters,
+    events,
+    group,
+    partition,
+    purgatory,
+    refusals,
+    take,
+    topic_deletion,
+    waiting,
+)
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 

@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.purgatory.purgatory import DelayedOperation
-from minikafka.server.apis.documents.purgatory import ENTRIES_SEEN_MAX
+from minikafka.server.apis.documents import ENTRIES_SEEN_MAX
 from minikafka.types import TopicPartition
 from tests.unit.server.apis.test_diagnostics import ask
 
