@@ -21,14 +21,13 @@ from minikafka.flight_recorder.events import Record
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.log_manager import LogManager
-from minikafka.metrics.refusals import RefusedKind
+from minikafka.metrics.broker_stats import RefusedKind
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Handler
 from minikafka.protocol.wire.releases import OLDER
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
-from minikafka.server.cluster.broker_connection import Connect
-from minikafka.server.cluster.controller_connection import ControllerConnection
+from minikafka.server.cluster.broker_connection import Connect, ControllerConnection
 from minikafka.server.cluster.coordination_store import StorePatience
 from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import Endpoint as ClientEndpoint
@@ -58,8 +57,7 @@ from minikafka.server.services import Services
 from minikafka.server.share.dead_letter_queue import DeadLetterQueues
 from minikafka.server.share.hosted_share_partition import ShareCounts, ShareParts
 from minikafka.server.share.manager import SharePartitionManager
-from minikafka.server.topics.internal_topics import InternalTopics
-from minikafka.server.topics.topic_service import ReassignmentService, TopicService
+from minikafka.server.topics.topic_service import InternalTopics, ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import (
     StoredTopic,
     StoredTopics,

@@ -16,8 +16,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.manager.log_manager import LogManager
-from minikafka.metrics.broker_stats import SecurityMetrics
-from minikafka.metrics.refusals import Refusals
+from minikafka.metrics.broker_stats import Refusals, SecurityMetrics
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.network.broker_client import BrokerClient
@@ -44,13 +43,12 @@ from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.start_phases import StartPhases
+from minikafka.server.runtime.process import StartPhases
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
 from minikafka.server.share.manager import SharePartitionManager
-from minikafka.server.topics.internal_topics import InternalTopics
-from minikafka.server.topics.topic_service import ReassignmentService, TopicService
+from minikafka.server.topics.topic_service import InternalTopics, ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:

@@ -56,9 +56,8 @@ from minikafka.coordinator.group.classic_group import (
     validate,
     why,
 )
-from minikafka.coordinator.group.environment import GroupCounts, GroupSettings
+from minikafka.coordinator.group.environment import GroupCounts, GroupEventKind, GroupHistory, GroupSettings
 from minikafka.coordinator.group.group import Group, GroupMap, member_bytes
-from minikafka.coordinator.group.history import GroupEventKind, GroupHistory
 from minikafka.coordinator.group.messages import (
     Answer,
     Append,

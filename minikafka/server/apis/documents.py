@@ -50,7 +50,7 @@ from minikafka.log.manager.cleanable_log import CleanableLog
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.segment.segment import LogSegment
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.metrics.refusals import Refusal, Refused, RefusedKind
+from minikafka.metrics.broker_stats import Refusal, Refused, RefusedKind
 from minikafka.metrics.request_metrics import Phase, RequestMetrics, quantiles
 from minikafka.network.addresses import format_address
 from minikafka.protocol.wire.api_versions import ApiKey

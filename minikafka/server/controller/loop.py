@@ -71,8 +71,7 @@ from minikafka.protocol.control import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.server.cluster.migration import MigratesToKRaftError
-from minikafka.server.cluster.registration import Election, SessionKeeper, elect
+from minikafka.server.cluster.registration import Election, MigratesToKRaftError, SessionKeeper, elect
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller import alter_partition
 from minikafka.server.controller.alter_partition import Outcome, ProposedIsr

@@ -53,8 +53,7 @@ from minikafka.coordination.store import (
     parent_of,
 )
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.metrics.broker_stats import AuthorizerMetrics
-from minikafka.metrics.refusals import RefusedKind
+from minikafka.metrics.broker_stats import AuthorizerMetrics, RefusedKind
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import (

@@ -21,7 +21,7 @@ from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, Quotas, QuotaType
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, PeerProtocolError
-from minikafka.metrics.refusals import Refusals
+from minikafka.metrics.broker_stats import Refusals
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control import UpdateMetadataRequest
