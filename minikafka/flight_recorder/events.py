@@ -1,7 +1,7 @@
 """What is recorded: a struct for each kind of event, with what it is about, what happened, and the cause.
 
 Who decides something calls ``Record`` with one of these; the recorder adds when that was. The fields are the
-file's (``event_file``): a field may be added with a default, but none may be renamed or change its meaning
+file's (``storage``): a field may be added with a default, but none may be renamed or change its meaning
 without another version of the file.
 
 Strings that clients choose are cut (``cut``), so that no event is large.

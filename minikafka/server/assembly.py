@@ -29,6 +29,7 @@ from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
 from minikafka.server.cluster.broker_connection import Connect, ControllerConnection
 from minikafka.server.cluster.coordination_store import StorePatience
+from minikafka.server.cluster.features import FEATURES, FinalizedFeatures
 from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.cluster.metadata_cache import MetadataCache
@@ -49,7 +50,6 @@ from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaMa
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.event_loop import LoopTimer
 from minikafka.server.runtime.event_recorder import EventRecorder
-from minikafka.server.runtime.features import FEATURES, FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler

@@ -24,6 +24,7 @@ from minikafka.network.connection import Connection
 from minikafka.protocol.wire.releases import Release
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
@@ -41,7 +42,6 @@ from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.process import StartPhases
 from minikafka.server.runtime.supervisor import Supervisor

@@ -87,7 +87,7 @@ from minikafka.log.files.names import (
     file_name,
     parse_file_name,
 )
-from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.log_segments import DeletedFiles, rename_deleted
 from minikafka.log.segment.segment import CorruptSegment, LogSegment
 from minikafka.types import TopicPartition

@@ -35,7 +35,7 @@ from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.releases import METADATA_VERSION
 from minikafka.server.cluster.coordination_store import mapped_store_failures
-from minikafka.server.runtime.features import (
+from minikafka.server.cluster.features import (
     DEFAULT_LEVELS,
     FEATURES,
     FIRST_EPOCH,

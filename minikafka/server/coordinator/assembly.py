@@ -33,6 +33,7 @@ from minikafka.metrics.coordinator_names import (
 from minikafka.metrics.registry import Metrics
 from minikafka.named_tuple import NamedTuple
 from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
@@ -52,7 +53,6 @@ from minikafka.server.coordinator.transaction_service import BrokerTransactionSe
 from minikafka.server.coordinator.transaction_verification import AskHere, TransactionVerification
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.event_loop import LoopTimer
-from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.topics.topic_service import TopicService

@@ -31,12 +31,12 @@ from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.releases import TRANSACTION_VERSION
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.purgatory.timing_wheel import Timer
+from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.coordinator.service import CoordinatorService
 from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic
 from minikafka.server.coordinator.transaction_markers import TransactionMarkerChannels
 from minikafka.server.replica.replica_manager import ReplicaManager
-from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import NO_EPOCH, Offset, TopicPartition

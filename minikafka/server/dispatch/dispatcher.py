@@ -37,6 +37,7 @@ from minikafka.protocol.wire.codec import (
 )
 from minikafka.protocol.wire.releases import Release
 from minikafka.server.apis import api_versions
+from minikafka.server.cluster import features
 from minikafka.server.quota.client_quotas import HandlerTime
 from minikafka.server.requests import (
     ClientRequestTiming,
@@ -45,7 +46,6 @@ from minikafka.server.requests import (
     fetch_metrics,
     timed,
 )
-from minikafka.server.runtime import features
 from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish

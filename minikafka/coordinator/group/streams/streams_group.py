@@ -53,7 +53,7 @@ from minikafka.protocol.internal.group_records import (
 )
 
 if TYPE_CHECKING:
-    from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology
+    from minikafka.coordinator.group.streams.topology import ConfiguredTopology
 
 PROTOCOL_TYPE = "streams"
 INITIAL_EPOCH = 1

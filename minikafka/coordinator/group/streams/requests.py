@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from minikafka.coordinator.group.messages import StreamsGroupHeartbeat, StreamsTask
 from minikafka.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_STATIC_EPOCH
-from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology, check_topology
 from minikafka.coordinator.group.streams.streams_group import StreamsGroupMember, TaskOffsets
 from minikafka.coordinator.group.streams.tasks import Tasks
+from minikafka.coordinator.group.streams.topology import ConfiguredTopology, check_topology
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     StreamsGroupMemberMetadataValue,
