@@ -40,12 +40,12 @@ from minikafka.cli.shared.commands import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
 from minikafka.flight_recorder.events import KINDS
-from minikafka.flight_recorder.ring import decode_event
 from minikafka.flight_recorder.selection import EventFilter, ShownEvent, show
 from minikafka.flight_recorder.storage import (
     CURRENT_NAME,
     OLD_NAME,
     UnreadableEventFile,
+    decode_event,
     read_event_file,
 )
 from minikafka.network.broker_client import BrokerUnavailable

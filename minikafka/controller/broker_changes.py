@@ -31,7 +31,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from minikafka.controller.context import ControllerContext, PartitionStatus, Replicas, ReplicaStatus
-from minikafka.controller.effects import Step, VersionedState
+from minikafka.controller.effects import Step, VersionedState, read_brokers, read_states, write_states
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import (
     ElectionStrategy,
@@ -40,7 +40,6 @@ from minikafka.controller.partition_state_machine import (
 )
 from minikafka.controller.reassignment import finish_caught_up
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.store_access import read_brokers, read_states, write_states
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition, joined
 
 

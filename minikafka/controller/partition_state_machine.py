@@ -52,14 +52,16 @@ from minikafka.controller.context import (
     StateChangeFailed,
     log_failures,
 )
-from minikafka.controller.effects import ElectionConfig, Step, VersionedState
-from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.store_access import (
+from minikafka.controller.effects import (
+    ElectionConfig,
+    Step,
+    VersionedState,
     create_states,
     read_election_configs,
     read_states,
     write_states,
 )
+from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.protocol.control import keep_eligible
 from minikafka.types import NO_LEADER, BrokerId, LeaderEpoch, PartitionState, TopicPartition
 

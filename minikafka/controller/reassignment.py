@@ -75,16 +75,20 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from minikafka.controller.context import ControllerContext, PartitionStatus, Replicas, ReplicaStatus
-from minikafka.controller.effects import AssignmentChange, Remind, Step, TopicRecord, VersionedState
-from minikafka.controller.events import CaughtUpReassignmentsDue
-from minikafka.controller.machines import Machines
-from minikafka.controller.partition_state_machine import ElectionStrategy
-from minikafka.controller.store_access import (
+from minikafka.controller.effects import (
+    AssignmentChange,
+    Remind,
+    Step,
+    TopicRecord,
+    VersionedState,
     leave_reassignments,
     read_reassignments,
     read_states,
     write_assignments,
 )
+from minikafka.controller.events import CaughtUpReassignmentsDue
+from minikafka.controller.machines import Machines
+from minikafka.controller.partition_state_machine import ElectionStrategy
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -98,7 +98,18 @@ from minikafka.controller.broker_changes import (
     replicas_become_online,
 )
 from minikafka.controller.context import ControllerContext, PartitionStatus, ReplicaStatus
-from minikafka.controller.effects import Step
+from minikafka.controller.effects import (
+    Step,
+    drop_topic_deletions,
+    read_brokers,
+    read_states,
+    read_topic_deletions,
+    read_topic_records,
+    read_topics,
+    take_isr_changes,
+    take_log_dir_events,
+    take_preferred_elections,
+)
 from minikafka.controller.events import (
     BrokersChanged,
     CaughtUpReassignmentsDue,
@@ -135,17 +146,6 @@ from minikafka.controller.reassignment import (
     resume_reassignments,
 )
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.store_access import (
-    drop_topic_deletions,
-    read_brokers,
-    read_states,
-    read_topic_deletions,
-    read_topic_records,
-    read_topics,
-    take_isr_changes,
-    take_log_dir_events,
-    take_preferred_elections,
-)
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.protocol.control import EPOCH_DURING_DELETE, ControlledShutdownResponse
 from minikafka.types import NO_LEADER, BrokerId, ElectionType, TopicPartition, joined

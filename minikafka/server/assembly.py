@@ -29,15 +29,14 @@ from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
 from minikafka.server.cluster.broker_connection import Connect, ControllerConnection
 from minikafka.server.cluster.coordination_store import StorePatience
-from minikafka.server.cluster.features import FEATURES, FinalizedFeatures
-from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
+from minikafka.server.cluster.features import FEATURES, FinalizedFeatures, FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager, ask_for_block
 from minikafka.server.cluster.registration import SessionKeeper
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
-from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.configs.store import ConfigChangeListener
 from minikafka.server.controller.alter_partition_manager import AlterPartitionManager
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, Coordinators, make_coordinators
@@ -68,7 +67,7 @@ from minikafka.server.topics.topic_store import (
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.server.apis import transactions, write_txn_markers
+    from minikafka.server.apis import transactions
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security import acl_authorizer, authentication, delegation_tokens
     from minikafka.server.security import transport as security_transport
@@ -76,7 +75,6 @@ if TYPE_CHECKING:
     from minikafka.server.tracing import spans
 else:
     transactions = deferred("minikafka.server.apis.transactions")
-    write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
     acl_authorizer = deferred("minikafka.server.security.acl_authorizer", at_start_or_never=True)
     authentication = deferred("minikafka.server.security.authentication", at_start_or_never=True)
     delegation_tokens = deferred("minikafka.server.security.delegation_tokens", at_start_or_never=True)
@@ -252,7 +250,7 @@ def _coordinators(
         parts,
         producer_ids,
         ask_here=lambda asked: transactions.ask_own_coordinator(services(), asked),
-        write_here=lambda markers: write_txn_markers.write_markers(services(), markers),
+        write_here=lambda markers: transactions.write_markers(services(), markers),
         confirmed_epoch=lambda topic_partition: _confirmed_epoch(services(), topic_partition),
     )
 

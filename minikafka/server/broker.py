@@ -59,8 +59,8 @@ from minikafka.server.cluster.coordination_store import open_store as open_confi
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.cluster.registration import SessionKeeper, agree_on_cluster_id, refuse_migration
 from minikafka.server.cluster_membership import ClusterMembership
-from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.configs.store import ConfigChangeListener
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.connection_limits import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork

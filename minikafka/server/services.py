@@ -24,8 +24,7 @@ from minikafka.network.connection import Connection
 from minikafka.protocol.wire.releases import Release
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.cluster.broker_connection import Connect
-from minikafka.server.cluster.features import FinalizedFeatures
-from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
+from minikafka.server.cluster.features import FinalizedFeatures, FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService

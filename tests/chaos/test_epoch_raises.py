@@ -18,8 +18,7 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.files import OsFiles
 from minikafka.flight_recorder.events import BrokerStarted, EpochBegan, Event, not_recorded
-from minikafka.flight_recorder.ring import EventRing
-from minikafka.flight_recorder.storage import EventFile
+from minikafka.flight_recorder.storage import EventFile, EventRing
 from minikafka.log.producers.append import (
     AppendOrigin,
     BatchMetadata,

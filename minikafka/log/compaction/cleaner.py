@@ -98,9 +98,8 @@ from minikafka.log.compaction.staged_compaction import (
 from minikafka.log.files.names import CLEANED_SUFFIX, LOG_SUFFIX, OFFSET_MAX, TXN_INDEX_SUFFIX, file_name
 from minikafka.log.files.open_files import fsync_file
 from minikafka.log.producers.state import read_marker
-from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX, AbortedTransaction, TransactionIndex
 from minikafka.log.segment.segment import BatchSpan, CorruptSegment, LogSegment
-from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
 from minikafka.protocol.records.batch import (
     COMPRESSION_MASK,
     DELETE_HORIZON_MASK,

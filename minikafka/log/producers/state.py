@@ -71,9 +71,9 @@ from minikafka.log.producers.snapshot import (
     loaded_entry,
     saved_entry,
 )
+from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import CorruptSegment, LogSegment
-from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
 from minikafka.protocol.records.records import ControlRecordType, iterate_records, read_end_transaction_marker
 from minikafka.types import Buffer, TopicPartition

@@ -13,7 +13,7 @@ from minikafka.security.acl import AclOperation
 from minikafka.server.apis.metadata import describe_brokers
 from minikafka.server.apis.shared.authorization import authorized_operations_on_cluster, denied_on_cluster
 from minikafka.server.cluster.coordination_store import mapped_store_failures
-from minikafka.server.cluster.finalized_features import LevelUpdate, UpgradeType
+from minikafka.server.cluster.features import LevelUpdate, UpgradeType
 from minikafka.server.cluster.registration import known_brokers, unregister_broker
 from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.server.replica.partition import Partition

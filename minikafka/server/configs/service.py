@@ -9,7 +9,7 @@ A change is read, computed and written back on condition that no other broker wr
 again), and for a topic also that the topic still exists: the store is the arbiter, never this broker's
 memory. Then it is applied at once: subscribers get the new ``TopicConfig`` of a topic or the new
 ``BrokerConfig``; topics whose defaults come from the broker are told as well. The other brokers learn of it
-by a notification under ``/config/changes`` (``configs/changes.py``), which is a part of the write.
+by a notification under ``/config/changes`` (``ConfigChangeListener``), which is a part of the write.
 
 Invariants: what ``describe`` answers is what is in the store and what the logs run with; a refused change
 changes nothing; changes of topics and configurations happen one after another (``changes``), like those in
@@ -99,8 +99,13 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
-from minikafka.server.configs.scram import ScramCredentialConfigs
-from minikafka.server.configs.store import Alter, ConfigStore, StoredPasswords, unknown_topic
+from minikafka.server.configs.store import (
+    Alter,
+    ConfigStore,
+    ScramCredentialConfigs,
+    StoredPasswords,
+    unknown_topic,
+)
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.types import BrokerId
 

@@ -87,7 +87,7 @@ from minikafka.log.manager.log_directories import random_uuid
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.coordination_store import gather_some
-from minikafka.server.cluster.finalized_features import keep_to_levels_of_kafka
+from minikafka.server.cluster.features import keep_to_levels_of_kafka
 from minikafka.types import BrokerId, PartitionState, TopicPartition
 
 T = TypeVar("T")

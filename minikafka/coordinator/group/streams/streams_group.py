@@ -26,7 +26,7 @@ from minikafka.coordinator.group.modern_group import (
     fenced_member_epoch,
 )
 from minikafka.coordinator.group.streams.reconciliation import Holders, StreamsMemberState
-from minikafka.coordinator.group.streams.tasks import (
+from minikafka.coordinator.group.streams.topology import (
     CopartitionGroup,
     Subtopology,
     Tasks,

@@ -71,11 +71,11 @@ from minikafka.coordinator.group.modern_group import (
     session_timer,
     unreleased_instance_id,
 )
-from minikafka.coordinator.group.streams.description import described_group
 from minikafka.coordinator.group.streams.reconciliation import Reconciliation, StreamsMemberState
 from minikafka.coordinator.group.streams.requests import (
     check_request,
     check_tasks,
+    described_group,
     is_same_topology,
     metadata_of,
     owned_tasks,
@@ -95,8 +95,7 @@ from minikafka.coordinator.group.streams.streams_group import (
     topology_bytes,
 )
 from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign, cost_of
-from minikafka.coordinator.group.streams.tasks import Tasks
-from minikafka.coordinator.group.streams.topology import ConfiguredTopology, configure
+from minikafka.coordinator.group.streams.topology import ConfiguredTopology, Tasks, configure
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupMetadataKey,

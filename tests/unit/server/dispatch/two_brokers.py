@@ -30,8 +30,7 @@ from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.security.acl import ANONYMOUS, AclOperation, ResourceType
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import drop_fast_paths_with_changes
-from minikafka.server.cluster.features import FinalizedFeatures
-from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
+from minikafka.server.cluster.features import FinalizedFeatures, FinalizedFeatureStore
 from minikafka.server.dispatch.dispatcher import Dispatcher, Handler
 from minikafka.server.quota.client_quotas import CLIENT_LIFE_MS, ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics

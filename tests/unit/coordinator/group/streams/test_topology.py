@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.coordinator.group.streams.tasks import CopartitionGroup, Subtopology, TopicInfo, Topology
 from minikafka.coordinator.group.streams.topology import (
     ConfiguredTopology,
+    CopartitionGroup,
+    Subtopology,
+    TopicInfo,
+    Topology,
     check_topology,
     configure,
 )
