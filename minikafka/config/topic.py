@@ -4,9 +4,8 @@ Defaults and bounds are those of Kafka 4.x (KIP-1030: ``segment.bytes`` at least
 hour ahead of the broker's clock). Bounds are checked where text is read; a ``TopicConfig`` made in code may
 go beyond them, which is how tests get small segments.
 
-Which replicas of a topic replicate under a throttle: ``partition:broker,partition:broker,...``, or ``*``.
-
-Kafka: ``ThrottledReplicaListValidator``, ``TopicConfigHandler.parseThrottledPartitions``; KIP-73. The topic
+**Which replicas replicate under a throttle**: ``partition:broker,partition:broker,...``, or ``*``. Kafka:
+``ThrottledReplicaListValidator``, ``TopicConfigHandler.parseThrottledPartitions``; KIP-73. The topic
 properties ``leader.replication.throttled.replicas`` and ``follower.replication.throttled.replicas`` are such
 lists. Empty entries are fine behind the last one, as in Kafka, whose lists may end in commas.
 """

@@ -1,4 +1,4 @@
-"""Brokers come, go, come back, or tell new addresses.
+"""Brokers come, go, come back (also from an unclean stop), or tell new addresses.
 
 Kafka: ``KafkaController.processBrokerChange``, ``onBrokerStartup``, ``onBrokerFailure``,
 ``onReplicasBecomeOffline``, ``processBrokerModification``.
@@ -14,9 +14,8 @@ Where it differs from Kafka:
 - A reassignment that waits for a broker is looked at when it comes, but not begun again: its leader knows of
   it, and the broker hears of it with all that it has.
 
-Brokers that come back from an unclean stop: what they held counts less from then on (KIP-966).
-
-Kafka: ``ReplicationControlManager.handleUncleanBrokerShutdown`` of KRaft. A process that was killed has lost
+**After an unclean stop** what a broker held counts less (KIP-966). Kafka:
+``ReplicationControlManager.handleUncleanBrokerShutdown`` of KRaft. A process that was killed has lost
 nothing, a machine that lost power may have; a broker cannot tell them apart, and so the controller does not.
 They leave the ISRs and are eligible no more, and where no other is left, the partition waits for its last
 known leader. Where it differs: Kafka marks that election as unclean (the leader has to recover, KIP-704).

@@ -1,6 +1,6 @@
 """Partitions from one status to another, and the elections on the way.
 
-Kafka: ``ZkPartitionStateMachine``; the statuses and their valid predecessors are in ``states``.
+Kafka: ``ZkPartitionStateMachine``; the statuses and their valid predecessors are in ``context``.
 
     to NEW            nothing but the status
     NEW to ONLINE     the first state is created: the online replicas are the ISR, the first of them leads;
@@ -20,8 +20,7 @@ because its answer got lost, a topic that was created together with its states);
 leader elected, where Kafka gives up until the next controller. ``AFTER_ABSENCE`` does not exist in Kafka, and
 ``SAME_LEADER`` is ``KafkaController.updateLeaderEpochAndSendRequest`` there.
 
-Who leads a partition, and who is in its ISR afterwards. Pure: a state in, a state or None out.
-
+**Elections**: who leads a partition, and who is in its ISR afterwards. Pure: a state in, a state or None out.
 Kafka: ``Election``, ``PartitionLeaderElectionAlgorithms``; leader recovery: KIP-704.
 
 Invariants:

@@ -1,8 +1,6 @@
-"""Partitions get other replicas while their leaders lead: the twelve steps from one assignment to the next.
+"""Partitions get other replicas while their leaders lead: the twelve steps, and what asks for them.
 
-Kafka: ``KafkaController.onPartitionReassignment``; KIP-455. The origin (OAR) is what a partition has, the
-target (RAR) what it shall have; until the end its assignment names both (``ReplicaAssignment``)::
-
+**The steps** from one assignment to the next.
     U1  the assignment with origin and target goes into the store, where the API has not written it already
     U2  and into memory
         While the ISR misses some of the target:
@@ -48,9 +46,8 @@ Where it differs from Kafka:
   has had no leader yet is created if one of the target can lead it, where Kafka gives up.
 - B6 is refused when another target was written meanwhile; the topic's watch brings that one.
 
-Where reassignments come from: topics' nodes, the admin node, and a controller that did not finish.
-
-Kafka: ``KafkaController.processPartitionReassignment`` (``processZkPartitionReassignment``,
+**Where reassignments come from**: topics' nodes, the admin node, and a controller that did not finish. Kafka:
+``KafkaController.processPartitionReassignment`` (``processZkPartitionReassignment``,
 ``maybeBuildReassignment``, ``validateReplicas``), ``initializePartitionReassignments``.
 
 - AlterPartitionReassignments is served by any broker, which writes the way to the target into the topic's

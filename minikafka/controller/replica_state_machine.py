@@ -1,6 +1,6 @@
 """Replicas from one status to another, and what their brokers are told on the way.
 
-Kafka: ``ZkReplicaStateMachine``; the statuses and their valid predecessors are in ``states``.
+Kafka: ``ZkReplicaStateMachine``; the statuses and their valid predecessors are in ``context``.
 
     to NEW                   LeaderAndIsr to the replica, if its partition has a leader
     NEW to ONLINE            nothing: the election that created the partition has told it

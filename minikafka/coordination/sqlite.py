@@ -18,9 +18,7 @@ With ``background=False`` neither happens: the owner of the clock calls ``renew`
 Not as in ZooKeeper: the session of a client that is cut off ends for it as soon as the client itself can tell
 (its lease has run out), even before another client has ended it.
 
-The tree in a SQLite file: schema, opening, and what one transaction does.
-
-Synchronous, and one thread's property; ``sqlite.py`` is the asynchronous store around it.
+``SqliteClient`` is synchronous, and one thread's property.
 
 Tables: ``nodes`` (keyed by parent and name, so that children are one range), ``sessions`` (leases),
 ``changes`` (what was created, set or deleted by which write, for the watches of other clients; kept until

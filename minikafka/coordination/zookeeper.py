@@ -19,13 +19,9 @@ Not as in the other engines:
 - A node without data has none at all in ZooKeeper, as Kafka makes it, not data of no bytes.
 - ``session_timeout_ms`` is what was asked for; the server keeps it between 2 and 20 of its ticks.
 
-How it is reached, and who may change the nodes, is a ``ZooKeeperSecurity``; as in Kafka nodes that are there
-already keep their access control lists.
-
-How ZooKeeper is reached, out of a broker's properties.
-
-Kafka: ``KafkaServer.zkClientConfigFromKafkaConfig``; of the JAAS section ``Client`` there is the property
-``zookeeper.sasl.jaas.config``.
+How it is reached, and who may change the nodes, is a ``ZooKeeperSecurity``, made of a broker's properties
+(Kafka: ``KafkaServer.zkClientConfigFromKafkaConfig``; of the JAAS section ``Client`` there is the property
+``zookeeper.sasl.jaas.config``). As in Kafka nodes that are there already keep their access control lists.
 """
 
 from __future__ import annotations

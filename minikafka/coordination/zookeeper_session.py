@@ -23,9 +23,8 @@ made, ahead of all later ones. Its caller has long been told ``ConnectionLossErr
 kazoo ends its thread at an answer that it does not understand. Then the session counts as expired, though
 the server keeps it, and its ephemeral nodes, until its timeout.
 
-The store's calls as kazoo's and back: paths below a chroot, transactions, answers, errors, sizes.
-
-Pure functions; paths are valid. Kafka: ``ZooKeeperClient``'s requests and responses.
+**Calls as kazoo's and back**: paths below a chroot, transactions, answers, errors, sizes. Pure functions;
+paths are valid. Kafka: ``ZooKeeperClient``'s requests and responses.
 """
 
 from __future__ import annotations

@@ -15,9 +15,8 @@ before. Where a response is never sent (acks=0, or the connection closes) no tim
 Differs from Kafka: quantiles are those of the latest 1,024 timed requests (``Reservoir``), not of a sample in
 which older ones fade away.
 
-How often something was done and how long it took, and how often of late. Pure.
-
-Kafka: ``KafkaTimer``, which is Yammer's ``Timer``, and the one-minute rate of Yammer's ``Meter``.
+**Timers** say how often something was done and how long it took, and how often of late. Pure. Kafka:
+``KafkaTimer``, which is Yammer's ``Timer``, and the one-minute rate of Yammer's ``Meter``.
 
 Differs from Kafka: quantiles are those of the latest 1,024 durations (``Reservoir``), not of a sample in
 which older ones fade away.

@@ -5,15 +5,13 @@ properties, used for every connection: the stores are read when the first connec
 
 Nothing here shows a password, a token or a key, in no ``repr`` and no error.
 
-Bearer tokens of a client that logs in by OAUTHBEARER: out of a file, from an endpoint, or its own.
-
-Kafka: ``OAuthBearerLoginCallbackHandler``, ``FileTokenRetriever``, ``HttpAccessTokenRetriever`` (KIP-768),
+**Bearer tokens** of a client that logs in by OAUTHBEARER: out of a file, from an endpoint, or its own. Kafka:
+``OAuthBearerLoginCallbackHandler``, ``FileTokenRetriever``, ``HttpAccessTokenRetriever`` (KIP-768),
 ``OAuthBearerUnsecuredLoginCallbackHandler``. A token from an endpoint is kept until four fifths of its life
 are over. No token and no secret is in an error or a ``repr``.
 
-A login by SASL over a connection that has just been made, and again before its session ends.
-
-Kafka: ``SaslClientAuthenticator``, ``ExpiringCredentialRefreshingLogin``; KIP-43 (handshake), KIP-152
+**A login by SASL** over a connection that has just been made, and again before its session ends. Kafka:
+``SaslClientAuthenticator``, ``ExpiringCredentialRefreshingLogin``; KIP-43 (handshake), KIP-152
 (SaslAuthenticate), KIP-368 (re-authentication). After ApiVersions: SaslHandshake names the mechanism,
 SaslAuthenticate carries its messages, until both sides are content. A mechanism itself is pure
 (``security.sasl``); what derives keys runs in a thread.

@@ -33,13 +33,11 @@ requests              asyncio    asyncio, Buffered     uvloop    uvloop, Buffere
 Reading straight into a frame's own memory saves nothing that the extra calls do not cost, and a chunk that is
 ``bytes`` can be kept by the holder of a frame of it, where a shared receive buffer would be overwritten.
 
-For how long nothing has happened on a connection. Kafka: ``Selector.IdleExpiryManager``.
-
+**Idle time**: for how long nothing has happened on a connection. Kafka: ``Selector.IdleExpiryManager``.
 Something happened when bytes came or left. The loop's clock is read when the sweeper comes by and not for
 every chunk: so a time is short by at most the pause between two sweeps, and never too long.
 
-For how long a connection stays muted (KIP-219). Kafka: ``ThrottledChannel`` and its reaper's queue.
-
+**Muting**: for how long a connection stays so (KIP-219). Kafka: ``ThrottledChannel`` and its reaper's queue.
 Several quotas may throttle one connection at a time: of several ends the last one counts.
 """
 

@@ -1,11 +1,10 @@
 """Limits of connections: how many, how fast they come, and how many bytes they may hold.
 
-How many connections there may be, and how fast new ones may come. No I/O, no clock.
-
-Kafka: ``ConnectionQuotas``. In number: ``max.connections`` of the broker and of a listener,
-``max.connections.per.ip`` and its overrides; and how many the process has descriptors for, so that files can
-still be opened. In rate (KIP-612): ``max.connection.creation.rate`` of the broker and of a listener, and
-``connection_creation_rate`` of an address, which is a quota of the entity type ``ip``.
+**How many there may be, and how fast new ones may come.** No I/O, no clock. Kafka: ``ConnectionQuotas``. In
+number: ``max.connections`` of the broker and of a listener, ``max.connections.per.ip`` and its overrides; and
+how many the process has descriptors for, so that files can still be opened. In rate (KIP-612):
+``max.connection.creation.rate`` of the broker and of a listener, and ``connection_creation_rate`` of an
+address, which is a quota of the entity type ``ip``.
 
 A connection over a number is closed at once, before it is read. One over the rate of the broker or the
 listener is accepted and read later; one over the rate of its address is kept for a while and then closed, so
@@ -23,11 +22,10 @@ Unlike Kafka, which stops accepting at a number until a connection closes, that 
 server cannot stop accepting without closing its listening socket, and a client that is told at once tries
 elsewhere. A rate delays here each connection and not the acceptor.
 
-How many bytes all connections together may hold for requests and responses under way.
-
-Kafka's ``SimpleMemoryPool`` behind ``queued.max.request.bytes``; here responses that wait count too, because
-we have them in memory where Kafka has them in files (sendfile). One half is for requests that have not
-arrived in full, the other for responses that cannot leave.
+**How many bytes** all connections together may hold for requests and responses under way. Kafka's
+``SimpleMemoryPool`` behind ``queued.max.request.bytes``; here responses that wait count too, because we have
+them in memory where Kafka has them in files (sendfile). One half is for requests that have not arrived in
+full, the other for responses that cannot leave.
 
 **Requests.** What counts is what has arrived, not what a frame's size announces. All connections of an
 address may hold ``ADDRESS_SHARE`` of the half. A connection may collect more of a frame while it holds no

@@ -21,8 +21,7 @@ Different from Kafka: the task is its own list entry (one object per timer inste
 collector's work is proportional to objects), and counts are kept per bucket and summed when asked. Linking
 and unlinking are written out where they happen often: a call costs as much as all of the pointer work.
 
-A timer for very many tasks, most of which are cancelled before they are due.
-
+**The timer** (``Timer``) is for very many tasks, most of which are cancelled before they are due.
 Kafka: ``server/util/timer/SystemTimer``. No thread and no event loop: the timer's owner wakes at
 ``next_expiration_ms``, calls ``advance`` and runs what comes back. The same code runs under virtual time.
 

@@ -1,12 +1,9 @@
 """A request beside its content: who asks, what it is counted under, and how an error answers it.
 
-What a handler knows about a request besides its content.
-
-What requests are counted under, and the errors in answers. Kafka: ``RequestChannel.updateErrorMetrics``.
-
-The counts themselves are ``minikafka.metrics.request_metrics``.
-
-How a ``KafkaError`` becomes fields of a response, or all of it (``AbstractRequest.getErrorResponse``).
+A ``RequestContext`` is what a handler knows about a request besides its content. Errors in answers are
+counted, and requests counted under names, as in Kafka's ``RequestChannel.updateErrorMetrics``; the counts
+themselves are ``minikafka.metrics.request_metrics``. A ``KafkaError`` becomes fields of a response, or all of
+it (``AbstractRequest.getErrorResponse``).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ then, ``Rebalancer`` leads the group from generation to generation, ``classic_gr
 
 Every answer is a result of its kind with an error code in it; only the checks of a group raise KafkaError.
 
-How a group of the classic protocol gets from one generation to the next.
-
+**Rebalances**: from one generation to the next.
     prepare ──all have joined, or their time is up──> complete ──the leader's assignment is stored──> STABLE
 
 Kafka: ``GroupMetadataManager.prepareRebalance``, ``completeClassicGroupJoin``,
@@ -17,16 +16,14 @@ Different from Kafka: the delayed operations are named by the group, so a timer 
 fire into a newer one; and a leader that syncs twice while its assignment is on the way to the log does not
 write it again, so the log and the members never say different things.
 
-JoinGroup, to a group of the classic protocol. Kafka: ``GroupMetadataManager.classicGroupJoin…``.
-
-An unknown member with an instance id is a static member (KIP-345): new, or that of the instance come back,
-which takes the old one's place. An unknown member without one gets an id first, if its version knows that
-(KIP-394).
+**JoinGroup.** Kafka: ``GroupMetadataManager.classicGroupJoin…``. An unknown member with an instance id is a
+static member (KIP-345): new, or that of the instance come back, which takes the old one's place. An unknown
+member without one gets an id first, if its version knows that (KIP-394).
 
 Different from Kafka: a refused join makes no group; and a static member's new id takes effect when its record
 is in the log, so a refused append has nothing to revert.
 
-SyncGroup, Heartbeat and LeaveGroup, and members whose session expires. Kafka: ``classicGroupSync``,
+**SyncGroup, Heartbeat, LeaveGroup**, and members whose session expires. Kafka: ``classicGroupSync``,
 ``classicGroupHeartbeat``, ``classicGroupLeave``, ``expireClassicGroupMemberHeartbeat``.
 
 Different from Kafka: LeaveGroup is answered at once, also when it leaves the group empty; as in Kafka 3, the

@@ -2,10 +2,11 @@
 
 Kafka: ``org.apache.kafka.coordinator.group.Group``.
 
-Kafka has no such limit: there a member may bring as much as ``socket.request.max.bytes``, and it stays for as
-long as the member. Here a member has ``group.max.member.metadata.bytes``, and all groups that a broker
-coordinates have ``group.max.memory.bytes``, of which a newcomer may take a part of what is left: those that
-want much are turned away before those that want little.
+**What groups may take in memory.** Kafka has no such limit: there a member may bring as much as
+``socket.request.max.bytes``, and it stays for as long as the member. Here a member has
+``group.max.member.metadata.bytes``, and all groups that a broker coordinates have ``group.max.memory.bytes``,
+of which a newcomer may take a part of what is left: those that want much are turned away before those that
+want little.
 
 A member that is too large is refused with INVALID_REQUEST: asking again does not help, and clients raise it.
 One for which there is no room is refused with GROUP_MAX_SIZE_REACHED, which clients raise as well and which

@@ -1,4 +1,4 @@
-"""A share group (KIP-932): the fold of its records, and what its members shall share in.
+"""A share group (KIP-932): the fold of its records, what its members shall share in, and the assignor.
 
 Kafka: ``ShareGroup``, ``ShareGroupMember``, ``ModernGroup``. ``apply`` takes in one record; nothing else
 changes a group, but for its notes. A share group is ``Empty`` without members, and ``Stable`` with some:
@@ -8,10 +8,10 @@ A partition is assigned only when the share coordinator keeps state of it. ``par
 (``ShareGroupStatePartitionMetadata``): a subscribed partition is *initializing* from when it is first seen,
 *initialized* when the share coordinator has said so, and its topic *deleting* while its state is deleted.
 
-The assignor. Kafka: ``SimpleAssignor`` with ``SimpleHomogeneousAssignmentBuilder`` and
+**The assignor.** Kafka: ``SimpleAssignor`` with ``SimpleHomogeneousAssignmentBuilder`` and
 ``SimpleHeterogeneousAssignmentBuilder``. Each partition goes to equally many members, at least to one;
-members have equally many partitions where all want the same topics, and of each topic where they do not.
-What a member has it keeps as far as that balance lets it.
+members have equally many partitions where all want the same topics, and of each topic where they do not. What
+a member has it keeps as far as that balance lets it.
 """
 
 from __future__ import annotations

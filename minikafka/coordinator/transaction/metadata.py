@@ -14,7 +14,7 @@ memory before it is in the log, with a flag to not raise it again if that fails 
 Here, as in Kafka with the second version, fencing is one transition to PrepareAbort with the next epoch: one
 that fails leaves everything as it was, and the next makes the same.
 
-The states of a transactional id. Kafka: ``TransactionState``, whose numbers are in the log.
+**The states.** Kafka: ``TransactionState``, whose numbers are in the log.
 
 =====================  =====================================================================
 to                     from

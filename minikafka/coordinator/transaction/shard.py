@@ -10,20 +10,20 @@ The life of a transactional id::
     InitProducerId --> Empty --AddPartitionsToTxn--> Ongoing --EndTxn--> PrepareCommit, PrepareAbort
     --markers for all partitions--> CompleteCommit, CompleteAbort --AddPartitionsToTxn--> Ongoing ...
 
-An InitProducerId in Ongoing, and the clock, abort with the next epoch. ``metadata`` has
-the table and the transitions, ``transactions`` what is a retry.
+An InitProducerId in Ongoing, and the clock, abort with the next epoch. ``metadata`` has the table and the
+transitions.
 
 Invariants: an answer and a marker leave only when what they tell is committed; so is all state, but for what
 is pending. A transaction has one outcome, of this shard or of the next one that reads the log.
 
-DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152). Kafka: ``TransactionCoordinator``'s
-``handleDescribeTransactions``, ``TransactionStateManager.listTransactionStates``.
+**DescribeTransactions and ListTransactions** (KIP-664, KIP-994, KIP-1152). Kafka:
+``TransactionCoordinator``'s ``handleDescribeTransactions``,
+``TransactionStateManager.listTransactionStates``.
 
-AddPartitionsToTxn, and its form that only asks. Kafka: ``TransactionCoordinator``'s
+**AddPartitionsToTxn**, and its form that only asks. Kafka: ``TransactionCoordinator``'s
 ``handleAddPartitionsToTransaction`` and ``handleVerifyPartitionsInTransaction`` (KIP-890).
 
-EndTxn: whether a transaction is committed or aborted. Kafka: ``TransactionCoordinator.endTransaction``.
-
+**EndTxn**: whether a transaction is committed or aborted. Kafka: ``TransactionCoordinator.endTransaction``.
 In the first version of the protocol the epoch stays, and a retry is told by the state::
 
                       abort               commit
@@ -47,29 +47,23 @@ delayed end of one transaction never ends the next one, in the second version (R
 Where it differs: after a fence with the last epoch a retry is PRODUCER_FENCED. Kafka answers with that epoch,
 and if the producer uses it, it cannot be fenced any more.
 
-What the clock does to transactional ids: time-outs of transactions, and ids that are not used any more.
-
-Kafka: ``TransactionCoordinator.abortTimedOutTransactions``, ``TransactionStateManager``'s
+**The clock**: time-outs of transactions, and ids that are not used any more. Kafka:
+``TransactionCoordinator.abortTimedOutTransactions``, ``TransactionStateManager``'s
 ``removeExpiredTransactionalIds``.
 
-InitProducerId of a transactional id: the producer id and epoch that it continues with.
-
-Kafka: ``TransactionCoordinator.handleInitProducerId``. KIP-98, and KIP-360 for a producer that continues
-after an error and says what it has.
+**InitProducerId**: the producer id and epoch that a transactional id continues with. Kafka:
+``TransactionCoordinator.handleInitProducerId``. KIP-98, and KIP-360 for a producer that continues after an
+error and says what it has.
 
 Where it differs: a producer whose epoch is not the current one is PRODUCER_FENCED, or is told the current one
 if it has missed that, also when the epochs are used up; Kafka fails there, as with an id that is too long for
 its record.
 
-What the parts of a shard share: its transactional ids, and how they are written, fenced and ended.
+**What these share**: the transactional ids, their configuration (Kafka: ``TransactionConfig``), and how they
+are written (``TransactionStateManager.appendTransactionToLog``), fenced and ended.
 
-The configuration of a transaction coordinator. Kafka: ``TransactionConfig``.
-
-Transitions of transactional ids as appends. Kafka: ``TransactionStateManager.appendTransactionToLog``.
-
-From a decision to its end: the markers of a transaction, then the record that all are written.
-
-Kafka: ``TransactionMarkerChannelManager`` and its ``TransactionMarkerRequestCompletionHandler``, without the
+**From a decision to its end**: the markers of a transaction, then the record that all are written. Kafka:
+``TransactionMarkerChannelManager`` and its ``TransactionMarkerRequestCompletionHandler``, without the
 channels. Meanwhile the transition to CompleteCommit or CompleteAbort is pending, so the id answers
 CONCURRENT_TRANSACTIONS to a producer that wants to begin something.
 

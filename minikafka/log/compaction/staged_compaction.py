@@ -1,8 +1,8 @@
-"""A compaction that another process has prepared: new segments beside the log, and a manifest that says
-what they are for. ``minikafka compact`` writes them; the broker that holds the log puts them in, or the
-job itself does where no broker runs.
+"""Compactions as values, how their segments become live, and those that another process has prepared.
 
-In a partition's directory:
+**Prepared** are new segments beside the log, and a manifest that says what they are for. ``minikafka
+compact`` writes them; the broker that holds the log puts them in, or the job itself does where no broker
+runs. In a partition's directory:
 
     compaction/                                everything of one job; no broker looks into it
         .lock                                  held by the job while it works
@@ -26,15 +26,14 @@ the next job, with ``finish_interrupted``.
 
     adopt → swap → the directory is durable → cleaner-offset-checkpoint → old files and staging go
 
-One compaction as a value: what is to be read, by which rules, which segments become one (Kafka:
-``Cleaner.groupSegmentsBySize``), and what came of it.
+**A compaction as a value** (``CompactionJob``, ``CompactionResult``): what is to be read, by which rules,
+which segments become one (Kafka: ``Cleaner.groupSegmentsBySize``), and what came of it. Made on the loop from
+a log, carried out where the files are (``Compaction``, in another process or on the disk thread), and handed
+back to the loop, which puts the new segments into the log if that is still the one that was described.
+Everything here can be written as JSON.
 
-Made on the loop from a log, carried out where the files are (``Compaction``, in another process
-or on the disk thread), and handed back to the loop, which puts the new segments into the log if that is
-still the one that was described. Everything here can be written as JSON.
-
-Compacted segments take the place of old ones, by renames. Kafka: ``LocalLog.replaceSegments``; and what a
-start makes of a swap that was interrupted: the first passes of ``LogLoader.load``.
+**The swap**: compacted segments take the place of old ones, by renames. Kafka: ``LocalLog.replaceSegments``;
+and what a start makes of a swap that was interrupted: the first passes of ``LogLoader.load``.
 
 1. The ``.cleaned`` files become ``.swap``, those of the last segment first. The last of these renames decides
    the swap: a start before it finds a ``.cleaned`` file below every ``.swap`` and drops the new segments, a

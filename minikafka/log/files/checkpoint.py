@@ -1,8 +1,8 @@
-"""The small files of a log directory: checkpoints, partition.metadata, shutdown marker, lock.
+"""The small files of a log directory: checkpoints, two kinds of properties, shutdown marker, lock.
 
 Kafka's classes: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpochCheckpointFile``,
-``PartitionMetadataFile``, ``CleanShutdownFileHandler``, ``LogManager.lockLogDirs``. (``meta.properties`` is
-in its own module.)
+``PartitionMetadataFile``, ``CleanShutdownFileHandler``, ``LogManager.lockLogDirs``, ``MetaProperties``,
+``MetaPropertiesEnsemble``.
 
 A checkpoint is text: a line with the version (0), a line with the number of entries, a line an entry:
 ``topic partition offset`` or ``epoch startOffset``. A missing or empty file has no entries, as in Kafka,
@@ -15,13 +15,12 @@ wants to write from its disk thread it gets as a ``CheckpointWrite``.
 Different from Kafka: a partition listed twice and leader epochs that do not increase are damage, where Kafka
 lets the last line win; and a torn last line is damage, which Kafka reads.
 
-``meta.properties``: which cluster and which broker a log directory belongs to.
-
-Kafka's classes: ``MetaProperties``, ``MetaPropertiesEnsemble`` (KIP-631, KIP-858). Version 0 is what brokers
-with ZooKeeper wrote (``broker.id``; any field may be missing), version 1 what Kafka 4.x writes (``node.id``,
-``cluster.id``, and a ``directory.id`` of each directory's own). Both are read. New files have version 1, and
-on ZooKeeper version 0, the only one that Apache Kafka's brokers start with there; with a ``directory.id``
-too, which these do not mind.
+``meta.properties`` says which cluster and which broker a log directory belongs to. Kafka's classes:
+``MetaProperties``, ``MetaPropertiesEnsemble`` (KIP-631, KIP-858). Version 0 is what brokers with ZooKeeper
+wrote (``broker.id``; any field may be missing), version 1 what Kafka 4.x writes (``node.id``, ``cluster.id``,
+and a ``directory.id`` of each directory's own). Both are read. New files have version 1, and on ZooKeeper
+version 0, the only one that Apache Kafka's brokers start with there; with a ``directory.id`` too, which these
+do not mind.
 
 Different from Kafka: the keys are sorted and there is no comment with a date, so equal content is equal
 bytes.

@@ -1,17 +1,17 @@
-"""Which segment files and indexes are open: a bounded cache of descriptors, shared by all logs of a broker.
+"""Which segment files and indexes are open, in a bounded cache of descriptors, and flushes of a log.
 
-Kafka keeps every segment's files open, so the limit on descriptors is a limit on its partitions. Here a file
-is opened when it is used and stays open while there is room; the number of partitions is not limited by it.
+The cache is shared by all logs of a broker. Kafka keeps every segment's files open, so the limit on
+descriptors is a limit on its partitions. Here a file is opened when it is used and stays open while there is
+room; the number of partitions is not limited by it.
 
 Invariants: at most ``files_max`` members are open. A member closes only while another one is being opened,
 so no caller may keep an open file over a call that can open one. Only the thread that uses the logs comes
 here; disk threads open files of their own.
 
-Bringing a log's bytes to the disk, in two halves. Kafka: ``UnifiedLog.flush``, ``LocalLog.flush``.
-
-The loop begins a flush and completes it; in between ``Flush.run`` fsyncs on the disk thread, through
-descriptors of its own. A failed fsync is final: the kernel may have dropped the pages, so it is never
-retried.
+**Flushes**: a log's bytes are brought to the disk in two halves. Kafka: ``UnifiedLog.flush``,
+``LocalLog.flush``. The loop begins a flush and completes it; in between ``Flush.run`` fsyncs on the disk
+thread, through descriptors of its own. A failed fsync is final: the kernel may have dropped the pages, so it
+is never retried.
 """
 
 from __future__ import annotations

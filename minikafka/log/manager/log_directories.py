@@ -1,4 +1,4 @@
-"""The log directories of a broker: made, locked, and known to belong to this broker and cluster.
+"""The log directories of a broker: made, locked, known to belong to it, and what lies in them at a start.
 
 Kafka: ``LogManager.createAndValidateLogDirs`` and ``lockLogDirs``, ``MetaPropertiesEnsemble.verify``.
 
@@ -7,8 +7,7 @@ the others stay online; only with none left does the start fail. What shows a mi
 the start at once: a directory given twice, one that another broker has locked, another cluster's or another
 broker's.
 
-What becomes of the ``-future`` directories that a start finds: half-moved replicas (KIP-113). Pure.
-
+**Half-moved replicas** (KIP-113): what becomes of the ``-future`` directories that a start finds. Pure.
 Kafka: ``LogManager.loadLog`` and ``recoverAbandonedFutureLogs``.
 
 =============================================  ==========================================================
@@ -24,12 +23,10 @@ another of its copies is kept                   removed: the target of the move 
 Differs from Kafka, which creates an empty current log in the fourth case and cuts the future one to it, and
 asks its controller in the second; with ZooKeeper it finds two current logs there and does not start.
 
-Loads the logs of one log directory, and knows what else may be in there.
-
-Kafka: ``LogManager.loadLogs`` and ``loadLog``. Directories that wait for their removal are only named, not
-loaded; so are ``-future`` ones, for what they are is known when all log directories were seen
-(``log_directories``); ``-stray`` ones are left alone. A damaged checkpoint costs a full recovery, nothing
-more.
+**Loading** the logs of one log directory (``LogDirectoryLoader``). Kafka: ``LogManager.loadLogs`` and
+``loadLog``. Directories that wait for their removal are only named, not loaded; so are ``-future`` ones, for
+what they are is known when all log directories were seen (``log_directories``); ``-stray`` ones are left
+alone. A damaged checkpoint costs a full recovery, nothing more.
 """
 
 from __future__ import annotations

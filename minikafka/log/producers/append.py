@@ -1,23 +1,23 @@
-"""One producer's state, and the checks on what it appends next. Pure: an entry in, a prepared append out.
+"""What one producer appends next, and which of its transactions are verified. Pure.
 
-Kafka's classes: ``ProducerStateEntry``, ``ProducerAppendInfo``, ``BatchMetadata``, ``CompletedTxn`` (KIP-98,
-KIP-360, KIP-890). ``ProducerStateManager`` keeps the entries and calls these checks.
+**A producer's state and the checks on its next batch**: an entry in, a prepared append out. Kafka's classes:
+``ProducerStateEntry``, ``ProducerAppendInfo``, ``BatchMetadata``, ``CompletedTxn`` (KIP-98, KIP-360,
+KIP-890). ``ProducerStateManager`` keeps the entries and calls these checks.
 
 Invariants
 - An entry is never changed in place: a prepared append holds its successor, installed by ``update``.
 - Sequence numbers continue at 0 after 2^31-1; all arithmetic on them is modulo 2^31.
 
-Which producers are about to begin a transaction in a partition, while their coordinator is asked.
-
-Kafka's classes: ``VerificationStateEntry``, ``VerificationGuard`` (KIP-890). The first batch of a transaction
-is appended only when its coordinator has said that the partition belongs to it. Between that answer and the
-append the transaction may have ended, by a marker that the partition has got meanwhile; the answer is then
-about nothing. So a check begins with a guard, which the append has to show, and any transactional append or
-marker of the producer takes the guard away.
+**Verification**: which producers are about to begin a transaction in a partition, while their coordinator is
+asked. Kafka's classes: ``VerificationStateEntry``, ``VerificationGuard`` (KIP-890). The first batch of a
+transaction is appended only when its coordinator has said that the partition belongs to it. Between that
+answer and the append the transaction may have ended, by a marker that the partition has got meanwhile; the
+answer is then about nothing. So a check begins with a guard, which the append has to show, and any
+transactional append or marker of the producer takes the guard away.
 
 The lowest sequence is kept, because batches behind one whose check has failed must not overtake it.
 
-The origin of an append, and so how much has to be checked (Kafka's ``AppendOrigin``).
+**Where an append comes from** (``AppendOrigin``, as in Kafka) decides how much has to be checked.
 """
 
 from __future__ import annotations

@@ -32,8 +32,7 @@ check that has succeeded (KIP-890, ``append.VerificationStates``).
 
 Different from Kafka: the first unstable offset is a plain offset, without a position.
 
-Telling the producer state of batches: those of an append before it happens, those of a log that is loaded.
-
+**How it is told of batches**: of those of an append before it happens, of those of a log that is loaded.
 Kafka: ``UnifiedLog.updateProducers``, ``rebuildProducerState``, ``LogSegment.updateProducerState``.
 """
 

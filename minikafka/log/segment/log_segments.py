@@ -1,14 +1,12 @@
-"""The segments of one log, by base offset. Kafka: ``LogSegments``.
+"""The segments of one log, by base offset, and which of the old ones may go. Kafka: ``LogSegments``.
 
 A segment is found by bisection.
 
 Invariants (``validate`` holds the files against them): base offsets, batch offsets and leader epochs ascend
 through the segments (I2); index entries ascend and lead to batches which begin where they say.
 
-Which old segments may go, and how they go. Kafka: ``UnifiedLog.deleteOldSegments``,
-``LocalLog.deleteSegmentFiles``.
-
-A segment goes when its records are below the log start, or (cleanup.policy delete) too old, or more than the
+**Deletion** of old segments. Kafka: ``UnifiedLog.deleteOldSegments``, ``LocalLog.deleteSegmentFiles``. A
+segment goes when its records are below the log start, or (cleanup.policy delete) too old, or more than the
 log may hold; oldest first, never past the first retained one, never at or above the high watermark, never an
 empty active one. Its files are renamed to ``*.deleted`` at once and removed by the shell after
 ``file.delete.delay.ms``.

@@ -7,29 +7,24 @@ Where it differs: Kafka puts U+FFFD where a string is not UTF-8; here the record
 name must not become another. A record of type 0 may have a value of any version, as in Kafka 3: Kafka 4
 reads only version 0.
 
-Typed records as the bodies that the schemas read and write, and back.
+**Typed records** as the bodies that the schemas read and write, and back. Kafka:
+``GroupCoordinatorRecordHelpers`` of 4.1, which decides on the version that is written: OffsetCommitValue 4,
+or 1 where the client has set an expire timestamp (version 1 alone has one, so the topic id is lost, as in
+Kafka); GroupMetadataValue 3; and 0 of the others. A topic's partitions are written in ascending order, so
+that equal records are equal bytes.
 
-Kafka: ``GroupCoordinatorRecordHelpers`` of 4.1, which decides on the version that is written:
-OffsetCommitValue 4, or 1 where the client has set an expire timestamp (version 1 alone has one, so the topic
-id is lost, as in Kafka); GroupMetadataValue 3; and 0 of the others. A topic's partitions are written in
-ascending order, so that equal records are equal bytes.
+**The fast path** of a committed offset's record gives the bytes that the schemas give. A partition of
+``__consumer_offsets`` holds hundreds of thousands of these records, and all are read before its groups are
+served. Taken are the forms that are written today, versions 3 and 4 of the value; everything else, damage
+too, is left to the schemas, which says what is wrong.
 
-The fast path of a committed offset's record: the bytes that ``group_record_codec`` gives by the schemas.
-
-A partition of ``__consumer_offsets`` holds hundreds of thousands of these records, and all are read before
-its groups are served. Taken are the forms that are written today, versions 3 and 4 of the value; everything
-else, damage too, is left to the schemas, which says what is wrong.
-
-The schemas of the records of ``__consumer_offsets``, as data, and readers and writers compiled from them.
-
-Kafka 4.1: ``group-coordinator/src/main/resources/common/message/*.json`` and ``CoordinatorRecordSerde``. A
-key is an int16, the record's type, and a body that is never flexible; a value is an int16, its version, and
-a body. Names are Kafka's in snake case, so that ``dump-log`` can show them as Kafka does.
+**The schemas**, as data, and readers and writers compiled from them. Kafka 4.1:
+``group-coordinator/src/main/resources/common/message/*.json`` and ``CoordinatorRecordSerde``. A key is an
+int16, the record's type, and a body that is never flexible; a value is an int16, its version, and a body.
+Names are Kafka's in snake case, so that ``dump-log`` can show them as Kafka does.
 
 Fields that Kafka has added since as tagged fields (a group's creation time, an assignment's time) are
 skipped, as KIP-915 means them to be.
-
-Reading the body of a key or a value behind its first two bytes, and saying why that cannot be done.
 """
 
 from __future__ import annotations

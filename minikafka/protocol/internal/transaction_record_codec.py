@@ -1,4 +1,4 @@
-"""Bytes of the records of ``__transaction_state``, both ways. Kafka: ``TransactionLog`` of 4.1.
+"""The records of ``__transaction_state``: what they say, and their bytes. Kafka: ``TransactionLog`` of 4.1.
 
 Keys have version 0; values version 0, which is not flexible, or 1. A topic's partitions are written in
 ascending order, so that equal records are equal bytes. Names are Kafka's in snake case, so that ``dump-log``
@@ -8,11 +8,10 @@ them to be.
 Where it differs: Kafka puts U+FFFD where a string is not UTF-8; here the record is unreadable, because one
 name must not become another.
 
-What the records of ``__transaction_state`` say, as keys and values of Kafka's names.
-
-Kafka: ``transaction-coordinator/src/main/resources/common/message/*.json``, ``TransactionLog``. A record is a
-key and a value, or a key and None: a tombstone. Bytes: ``transaction_record_codec``. The last epoch of a
-producer (KIP-360) is not in the log.
+**What they say**, as keys and values of Kafka's names. Kafka:
+``transaction-coordinator/src/main/resources/common/message/*.json``, ``TransactionLog``. A record is a key
+and a value, or a key and None: a tombstone. Bytes: ``transaction_record_codec``. The last epoch of a producer
+(KIP-360) is not in the log.
 """
 
 from __future__ import annotations

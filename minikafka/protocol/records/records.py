@@ -15,22 +15,19 @@ batch of one, 0.46 in a batch of 16, 0.16 in a batch of 1,000 of one size, 0.33 
 comparison, in the same batch: aiokafka's iteration alone 0.22, a Python walk over lengths and deltas alone
 0.85, the whole record in Python 1.3, the parser 5. ``iterate_records`` 0.87, ``build_batch`` 1.3.
 
-Validation of records that look alike, at the speed of C: runs of records of one size, compared column by
-column.
-
-Load generators, sensors and fixed-width formats send records of one size. Within such a run the bytes that
-give a record its structure stand at equal distances, so a strided slice has one byte of every record, and
-one comparison checks them all. The first record of a run is parsed exactly; a record whose structure bytes
-equal the first's, at the same place, is as well-formed as the first. Anything that is not plain enough
-(headers, many sizes, offsets that are not consecutive) is left to the slow path: this module never
-refuses, it says "I do not know".
+**Records that look alike** are validated at the speed of C: runs of records of one size, compared column by
+column. Load generators, sensors and fixed-width formats send records of one size. Within such a run the bytes
+that give a record its structure stand at equal distances, so a strided slice has one byte of every record,
+and one comparison checks them all. The first record of a run is parsed exactly; a record whose structure
+bytes equal the first's, at the same place, is as well-formed as the first. Anything that is not plain enough
+(headers, many sizes, offsets that are not consecutive) is left to the slow path: this module never refuses,
+it says "I do not know".
 
 Measured (ns a record of 100 bytes): 120 in batches of 1,000 to 10,000, half of it for the columns; aiokafka's
 iteration with the comparisons of timestamps 195. Equal at 200.
 
-Records read one by one in Python: slow, exact, and never past the end. What it refuses is refused.
-
-Kafka: ``DefaultRecord.readFrom``, ``ByteUtils.readVarint`` (an int takes at most 5 bytes, a long 10).
+**Records read one by one** in Python: slow, exact, and never past the end. What it refuses is refused. Kafka:
+``DefaultRecord.readFrom``, ``ByteUtils.readVarint`` (an int takes at most 5 bytes, a long 10).
 
     length varint | attributes 1 | timestamp delta varlong | offset delta varint
     key length varint, key | value length varint, value | header count varint, headers (key length, key, …)
@@ -38,10 +35,9 @@ Kafka: ``DefaultRecord.readFrom``, ``ByteUtils.readVarint`` (an int takes at mos
 Signed varints are zigzag-encoded. A length below 0 is null, for a header's key an error. A header key that
 is not UTF-8 is read with U+FFFD, as Java reads it.
 
-Control records: what a batch with the control bit holds instead of data.
-
-Kafka: ``ControlRecordType``, ``EndTransactionMarker`` (KIP-98). The key is version (int16) and type (int16),
-the value of an end-of-transaction marker version (int16) and coordinator epoch (int32).
+**Control records**: what a batch with the control bit holds instead of data. Kafka: ``ControlRecordType``,
+``EndTransactionMarker`` (KIP-98). The key is version (int16) and type (int16), the value of an
+end-of-transaction marker version (int16) and coordinator epoch (int32).
 """
 
 from __future__ import annotations

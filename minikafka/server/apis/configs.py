@@ -1,12 +1,8 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources (keys 32, 33, 44, 74).
 
-Kafka: ``ConfigHelper``.
-
-What AlterConfigs and IncrementalAlterConfigs have in common, and what the properties of a resource must be
-before anything else, for every principal.
-
-Kafka: ``ConfigAdminManager.preprocess``, which has no bound. All properties of a resource are read, checked
-and stored in one go, while no other request has a turn.
+Kafka: ``ConfigHelper``, and ``ConfigAdminManager.preprocess``, which has no bound. What the properties of a
+resource must be before anything else is the same for both Alter requests and for every principal: all of them
+are read, checked and stored in one go, while no other request has a turn.
 """
 
 from __future__ import annotations

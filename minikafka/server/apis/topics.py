@@ -1,9 +1,8 @@
 """CreateTopics, CreatePartitions and DeleteTopics (keys 19, 37, 20).
 
-How many partitions a client may create and delete: the controller mutation quota of one request (KIP-599).
-
-Kafka: ``ControllerMutationQuota`` and its variants. A request spends a token for each partition. From the
-version on that knows THROTTLING_QUOTA_EXCEEDED it is strict: nothing more is done once the bucket is
+**The controller mutation quota** of one request (KIP-599): how many partitions a client may create and
+delete. Kafka: ``ControllerMutationQuota`` and its variants. A request spends a token for each partition. From
+the version on that knows THROTTLING_QUOTA_EXCEEDED it is strict: nothing more is done once the bucket is
 overspent, but what overspends it is. Before, everything is done. In both cases the client is told how long to
 wait, and waits.
 """

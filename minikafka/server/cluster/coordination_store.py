@@ -1,20 +1,19 @@
 """The store of this broker: which it is, and what its failures mean.
 
-Which store a broker uses, and what it needs to find there.
+**Which store** a broker uses, and what it needs to find there. Kafka: ``KafkaServer.initZkClient``. With
+``zookeeper.connect`` it is ZooKeeper, for brokers on several machines; else a SQLite file, for those of one.
+Kafka's persistent nodes are created when they are missing, so that everything above may rely on them, and
+Kafka's tools find what they expect.
 
-Kafka: ``KafkaServer.initZkClient``. With ``zookeeper.connect`` it is ZooKeeper, for brokers on several
-machines; else a SQLite file, for those of one. Kafka's persistent nodes are created when they are missing, so
-that everything above may rely on them, and Kafka's tools find what they expect.
-
-What a failing coordination store means to a client: mapped once, here.
+**What a failing store means to a client** is mapped once, here.
 
 A store that does not answer for a moment ends no start: it is asked again for as long as a session without
 connection lives. Nor does a session that expires meanwhile: another one begins, and ``SessionKeeper`` renews
 what the first one had.
 
-Kafka: ``KafkaZkClient.retryRequestUntilConnected``.
-
-Many reads of the store at once, but not too many.
+**Patience.** A store that does not answer for a moment ends no start: it is asked again for as long as a
+session without connection lives (Kafka: ``KafkaZkClient.retryRequestUntilConnected``). Nor does a session
+that expires meanwhile: another one begins, and ``SessionKeeper`` renews what the first one had.
 """
 
 from __future__ import annotations

@@ -20,16 +20,14 @@ one, is logged and left out when it is loaded; Kafka's broker stops there.
 
 This module is long because all of these are changed under one lock, and described as one kind of thing.
 
-The broker's loggers as configuration: their levels can be read and changed while it runs (KIP-412).
-
-Kafka: ``LoggingController``, ``RuntimeLoggerManager``. Levels have Kafka's names (log4j's). They are not
-stored: a restarted broker logs as its ``log.level`` says.
+**The broker's loggers**: their levels can be read and changed while it runs (KIP-412). Kafka:
+``LoggingController``, ``RuntimeLoggerManager``. Levels have Kafka's names (log4j's). They are not stored: a
+restarted broker logs as its ``log.level`` says.
 
 Where it differs from Kafka: ``root`` stands for the logger ``minikafka`` above all others of this package. A
 broker may run inside another program, whose own loggers are none of its business.
 
-The client quotas that are set: kept in the store, changed for clients, told to those who enforce them.
-
+**The client quotas** that are set: kept in the store, changed for clients, told to those who enforce them.
 Kafka: ``ZkAdminManager.alterClientQuotas`` and ``describeClientQuotas``, ``UserConfigHandler``,
 ``ClientIdConfigHandler``, ``IpConfigHandler``. Belongs to ``ConfigService``, whose lock is held while
 something changes.

@@ -13,9 +13,8 @@ the request was for an earlier incarnation of the broker.
 
 The controller's own broker is called directly, in the same order and one request at a time.
 
-What is left of a refused control request when later ones wait behind it.
-
-Kafka has no counterpart: its brokers keep a request until the store answers, and the later ones wait.
+**What is left of a refused request** when later ones wait behind it. Kafka has no counterpart: its brokers
+keep a request until the store answers, and the later ones wait.
 
 A partition is left out where a later request says it again: a LeaderAndIsr where one names it, or a
 StopReplica deletes it; an UpdateMetadata where one names it. What is left out of a LeaderAndIsr as new is new

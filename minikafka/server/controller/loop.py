@@ -16,16 +16,14 @@ The same event waits in the queue at most once, unless its answer is waited for:
 by the number of topics, partitions, brokers and requests under way. Watches outlive a term; what they tell
 then is ignored.
 
-How often the controller has handled each kind of event, and how long that took.
-
-Kafka: ``ControllerStats``, ``ControllerState`` and the ``state`` of each ``ControllerEvent``; ``KINDS`` are
-its names. ``LeaderElection`` is the time that it takes until brokers that came or went are dealt with: the
-name is older than the others.
+**How often** each kind of event was handled, and how long that took. Kafka: ``ControllerStats``,
+``ControllerState`` and the ``state`` of each ``ControllerEvent``; ``KINDS`` are its names. ``LeaderElection``
+is the time that it takes until brokers that came or went are dealt with: the name is older than the others.
 
 Differs from Kafka: kinds without an event here (ControllerShutdown, ListPartitionReassignment,
 UpdateFeatures, UpdateMetadataResponseReceived) are left out.
 
-The controller's effects, carried out: on the store, the channels to the brokers, the configurations.
+**Effects** are carried out on the store, the channels to the brokers, and the configurations.
 """
 
 from __future__ import annotations

@@ -10,33 +10,27 @@ does nothing else.
 partitions, ``ControllerNotifications`` what others have left. All write through ``GuardedStore``, so only as
 long as this is the controller.
 
-**Damage.** A node whose JSON cannot be read is left out with an error that names it. Its topic is not managed
-until the node is repaired, which its watch tells; nothing else suffers.
+**Damage.** A node whose JSON cannot be read is left out with an error that names it, once until it was read
+again. Its topic is not managed until the node is repaired, which its watch tells; nothing else suffers.
 
-The states of partitions as the controller reads and writes them: who leads, and who is in sync.
+**States** of partitions: who leads, and who is in sync. Kafka: the ``TopicPartitionStateZNode`` half of
+``KafkaZkClient``. Leaders write these nodes too, when the ISR changes, so whatever is written names the
+version that was read.
 
-Kafka: the ``TopicPartitionStateZNode`` half of ``KafkaZkClient``. Leaders write these nodes too, when the ISR
-changes, so whatever is written names the version that was read.
-
-What brokers and operators leave in the store for the controller, read and taken away by it.
-
-Kafka: the events ``TopicDeletion``, ``IsrChangeNotification``, ``LogDirEventNotification``,
-``ZkPartitionReassignment`` and ``ReplicaLeaderElection`` of ``KafkaController``, as far as they touch
-ZooKeeper.
+**Notifications**: what brokers and operators leave in the store, read and taken away here. Kafka: the events
+``TopicDeletion``, ``IsrChangeNotification``, ``LogDirEventNotification``, ``ZkPartitionReassignment`` and
+``ReplicaLeaderElection`` of ``KafkaController``, as far as they touch ZooKeeper.
 
 Each node, and the absence of each, is watched from its reading on. Announcements and elections are taken:
 once read they are gone. ``/admin/reassign_partitions`` stays until what it asks for is done, so that the next
 controller finds it.
 
-The coordination store as an elected controller writes it: only for as long as it is the controller.
-
-Kafka: the ``expectedControllerEpochZkVersion`` of ``KafkaZkClient``'s writes.
+**Writes** are an elected controller's, only for as long as it is the controller. Kafka: the
+``expectedControllerEpochZkVersion`` of ``KafkaZkClient``'s writes.
 
 **The guard.** Each write is one ``multi`` that begins with a check of ``/controller_epoch``: it has the
 version that this controller wrote when it was elected, or the whole write fails (I14). ``ControllerMoved``
 says so. Reading needs no guard.
-
-**Damage.** A node whose JSON cannot be read is complained about once, until it was read again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The coordinators of a broker, made and joined. Part of ``assembly``.
+"""The coordinators of a broker, made and joined, and what they see of it.
 
-The configuration of the group coordinator, as its shards read it: the broker's, and that of single groups.
-
-Kafka: ``GroupCoordinatorConfig``, ``GroupConfigManager``.
-
-The cluster's topics as the group coordinator sees them. Kafka: ``MetadataImage``; ours is the cache.
+``assembly`` has this part of it here. What shards ask of their surroundings comes from the broker: their
+configuration, the broker's and that of single groups (Kafka: ``GroupCoordinatorConfig``,
+``GroupConfigManager``), and the cluster's topics (Kafka: ``MetadataImage``; ours is the cache).
 """
 
 from __future__ import annotations

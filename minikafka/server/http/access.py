@@ -8,10 +8,9 @@ time, so that no answer's time tells how many characters were right or which use
 ``FAILURES_AT_ONCE`` may be wrong, then one a second; more are not even compared. Who has proved itself on a
 connection is served whatever others at its address do.
 
-TLS of the HTTP port: its certificate, which is read again when its files change.
-
-Handshakes are those of Kafka's listeners (``network.tls_acceptor``): in threads, with a deadline, and bounded
-in number together with the connections.
+**TLS of the HTTP port**: its certificate is read again when its files change. Handshakes are those of Kafka's
+listeners (``network.tls_acceptor``): in threads, with a deadline, and bounded in number together with the
+connections.
 """
 
 from __future__ import annotations

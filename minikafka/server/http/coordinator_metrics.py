@@ -7,7 +7,7 @@ is shown by one broker of a cluster, and sums over all brokers are right.
 How much is shown has limits, by count and by the length of names, which clients choose: groups with members
 come before those without.
 
-Where partitions end that other brokers lead: the lag of a group, which is known at the group's
+**Where partitions end that other brokers lead**: the lag of a group, which is known at the group's
 coordinator, needs it. Asked at each scrape, of all those leaders at once (ListOffsets). Who looks waits for a
 moment only: a leader that is slow or gone must not hold up a scrape. What it answers later counts the next
 time, and what it said last counts for a minute.

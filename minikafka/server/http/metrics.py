@@ -1,23 +1,12 @@
-"""What a scrape reads.
+"""What a scrape reads, but for groups, transactions and share partitions (``coordinator_metrics``).
 
 Everything is read when asked; nothing is kept for it but plain counters. A source is a generator that others'
 turns interrupt, so it goes over copies of whatever may change meanwhile.
 
-Of requests, purgatories, the controller and the process. ``coordinator_metrics`` reads of groups,
-transactions and share partitions.
-
-What a scrape reads of clients and their quotas.
-
-There are ``CLIENTS_MAX`` clients at most.
-
-What a scrape shows of the file systems of the log directories.
-
-What a scrape reads of traffic, replicas, partitions, logs, fetchers and replication quotas.
-
-What a scrape reads of logins, of new connections, and of the authorizer.
-
-Listeners that have counted nothing show zeros, so that a
-rate sees the first failure.
+It reads of requests, purgatories, the controller and the process; of clients and their quotas,
+``CLIENTS_MAX`` clients at most; of the file systems of the log directories; of traffic, replicas, partitions,
+logs, fetchers and replication quotas; of logins, of new connections, and of the authorizer. Listeners that
+have counted nothing show zeros, so that a rate sees the first failure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the status page shows: the cluster, its partitions, groups, purgatories and quotas, as one document.
+"""What the status page shows: a broker, and the cluster as far as it knows, as one document.
 
 It is made from live objects when it is asked for, and nothing is kept for it. Its words are Kafka's. What is
 true of the whole cluster is what the controller last told this broker (``MetadataCache``); everything else is
@@ -13,16 +13,11 @@ Invariants: no list is longer than its limit, and the field ``…_left_out`` bes
 partitions in trouble come first, the worst before the others, so that no limit hides them. There is nothing
 of any record in it.
 
-The groups that this broker coordinates, and their lag, for the status page. See ``status``.
-
-The share partitions of the partitions that this broker leads (KIP-932), and the members of the streams groups
-that it coordinates, with their tasks (KIP-1071), for the status page. See ``status``.
-
-Quotas of clients and of replication, and the last throttles, for the status page. See ``status``.
-
-The listeners, and who is connected through them. Passwords, tokens and certificates are not in it.
-
-The page that draws it is in ``page``.
+In parts: the cluster and its partitions; the groups that this broker coordinates, and their lag; the share
+partitions of the partitions that it leads (KIP-932), and the members of the streams groups that it
+coordinates, with their tasks (KIP-1071); quotas of clients and of replication, and the last throttles; the
+listeners, and who is connected through them, without passwords, tokens and certificates. The page that draws
+it is in ``page``.
 """
 
 from __future__ import annotations

@@ -30,11 +30,10 @@ Invariants:
   one that came first. A connection may still hold a forgotten one; it says that it is limited, which makes
   the connection ask again.
 
-How long a request keeps its handler busy, for request quotas (KIP-124). Made only while one is set.
-
-Kafka: ``ClientRequestQuotaManager`` and the thread times in ``RequestChannel.Request``. There is one event
-loop, so a client that has 100 percent of handler time has all of it. Time spent waiting (for replicas, bytes,
-the store) does not count.
+**Handlers' time**: how long a request keeps its handler busy, for request quotas (KIP-124). Made only while
+one is set. Kafka: ``ClientRequestQuotaManager`` and the thread times in ``RequestChannel.Request``. There is
+one event loop, so a client that has 100 percent of handler time has all of it. Time spent waiting (for
+replicas, bytes, the store) does not count.
 
 The time is counted when the answer is made, so that the answer tells the throttle that comes of it; what is
 done after that (other partitions of a group's request, the writing) is not counted. Kafka counts the network

@@ -1,10 +1,9 @@
 """Requests that wait in a purgatory: DelayedFetch, DelayedProduce, DelayedDeleteRecords.
 
-One fetch from its arrival to its answer: read, and when there is too little, wait for more.
-
-Kafka's ``ReplicaManager.fetchMessages`` and ``DelayedFetch``. A fetch answers at once when max wait is 0,
-when it names no partition, when there are enough bytes, on an error, on a diverging epoch, and when a
-consumer is sent to another replica. Otherwise it is parked under its partitions and completes when
+**A fetch** from its arrival to its answer: read, and when there is too little, wait for more. Kafka's
+``ReplicaManager.fetchMessages`` and ``DelayedFetch``. A fetch answers at once when max wait is 0, when it
+names no partition, when there are enough bytes, on an error, on a diverging epoch, and when a consumer is
+sent to another replica. Otherwise it is parked under its partitions and completes when
 
     A  this broker no longer leads one of them         F  the fetch offset lies in a segment before the end's
     B  it no longer knows one of them                  G  enough bytes have come
@@ -27,10 +26,9 @@ States of a ``Fetch``:
     PARKED  --I, and nothing has happened-----> ANSWERED (with what it had found, unless held back)
     any     --the connection closes-----------> CANCELLED
 
-A produce with acks=all that waits until the in-sync replicas have its records.
-
-Kafka: ``DelayedProduce``. Made after the append, when at least one partition is not committed yet. Each
-partition stands at REQUEST_TIMED_OUT with its acknowledgement pending, until one of these settles it:
+**A produce** with acks=all waits until the in-sync replicas have its records. Kafka: ``DelayedProduce``. Made
+after the append, when at least one partition is not committed yet. Each partition stands at REQUEST_TIMED_OUT
+with its acknowledgement pending, until one of these settles it:
 
     A  this broker does not host it any more     C  the high watermark has reached the end of the append
     B  this broker does not lead it any more     D  so it has, but the ISR is below min.insync.replicas
@@ -40,12 +38,11 @@ with its next requests meanwhile. A deposed leader settles all by B, so nothing 
 successor may not have (I7). Coordinators and markers, whose writes are no requests, wait in the same way
 (``when_committed``).
 
-A deletion of records that waits until all live replicas have deleted.
-
-Kafka: ``DelayedDeleteRecords`` (KIP-107). The leader has raised its log start; the followers hear of it with
-their next fetches and tell their own with the ones after. Each partition stands at REQUEST_TIMED_OUT until
-the low watermark (the smallest log start of the live replicas) has reached what was asked, or until the
-partition is not led here any more.
+**A deletion of records** waits until all live replicas have deleted. Kafka: ``DelayedDeleteRecords``
+(KIP-107). The leader has raised its log start; the followers hear of it with their next fetches and tell
+their own with the ones after. Each partition stands at REQUEST_TIMED_OUT until the low watermark (the
+smallest log start of the live replicas) has reached what was asked, or until the partition is not led here
+any more.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Invariants:
 
 Where it differs from Kafka: see ``replication.isr``.
 
-What the partitions of a broker know of it; apart from them, because it is there before its first one.
+What the partitions of a broker know of it is apart from them, because it is there before its first one.
 """
 
 from __future__ import annotations

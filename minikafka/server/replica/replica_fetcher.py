@@ -1,4 +1,4 @@
-"""One fetcher: a loop that copies the partitions of one leader, one fetch request after the other.
+"""Following a leader: a loop that copies its partitions, one fetch request after the other.
 
 Kafka: the thread in ``AbstractFetcherThread`` and ``ReplicaFetcherThread``; KIP-227 (sessions). What an
 answer does to a log is in ``FollowedPartitions``; ``ReplicaFetcher`` is the part that waits.
@@ -17,8 +17,7 @@ Differs from Kafka: nothing is built for a leader that is not there, and the par
 one for it; a refused full request makes the loop back off where Kafka asks again at once; an outage is logged
 when it begins and when it ends.
 
-The partitions of one fetcher: what to ask their leader, what its answers do to the logs. Nothing waits.
-
+**The partitions of one fetcher**: what to ask their leader, what its answers do to the logs. Nothing waits.
 Kafka: the part of ``AbstractFetcherThread`` and ``ReplicaFetcherThread`` that holds ``partitionMapLock``.
 
 ==========================  ===============================================================================
@@ -51,8 +50,7 @@ Invariants:
 Differs from Kafka: a partition that was out of range and keeps its log is delayed for the backoff: asking at
 once could get the same answer for ever; see also ``FetchBackoff``.
 
-The leader as its followers see it: one connection, and the two questions that a fetcher asks over it.
-
+**The leader as its followers see it**: one connection, and the two questions that a fetcher asks over it.
 Kafka: ``RemoteLeaderEndPoint``, ``BrokerBlockingSender``; KIP-74 (byte limits), KIP-516 (topic ids), KIP-903
 (the follower's broker epoch), KIP-1166 (the follower's high watermark).
 

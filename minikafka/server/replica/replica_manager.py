@@ -38,10 +38,8 @@ Where it differs from Kafka:
   StopReplica with deletion would end it, two round trips later, while its producers wait for replicas that
   follow the successor already.
 
-The operations that wait for something to happen to a partition, and what they are told.
-
-Kafka: ``DelayedOperations`` and the purgatories of ``ReplicaManager``. All are watched under their
-partitions.
+**Who waits** for something to happen to a partition (``ParkedOperations``), and what they are told. Kafka:
+``DelayedOperations`` and the purgatories of ``ReplicaManager``. All are watched under their partitions.
 
 ============================  =========================  ==========================================
 event                         wakes                      because

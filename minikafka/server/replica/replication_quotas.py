@@ -19,14 +19,13 @@ readings of the monotonic clock, in milliseconds.
 Differs from Kafka: bytes are those of the records; Kafka's leader counts the fields around them too. The
 rates may also stand in the broker's file; Kafka reads them from dynamic configuration only.
 
-How fast followers catch up: in small chunks, and with pauses between them while producers wait.
-
-A follower that has much to fetch asks again as soon as it has appended what it got. So it keeps two brokers
-busy without a break, and what acks=all waits for stands in the same queues. While producers wait a chunk is
-smaller, and after it the follower is paused for as long as the chunk was under way, from its answer to the
-next fetch: the busier the brokers are, the longer that takes. So catching up has about half of their time.
-Partitions in which the follower is in the ISR, or about to be, are answered during the pause too, because
-producers wait for it there.
+**How fast followers catch up** (``CatchUpPace``): in small chunks, and with pauses between them while
+producers wait. A follower that has much to fetch asks again as soon as it has appended what it got. So it
+keeps two brokers busy without a break, and what acks=all waits for stands in the same queues. While producers
+wait a chunk is smaller, and after it the follower is paused for as long as the chunk was under way, from its
+answer to the next fetch: the busier the brokers are, the longer that takes. So catching up has about half of
+their time. Partitions in which the follower is in the ISR, or about to be, are answered during the pause too,
+because producers wait for it there.
 
 There is no pause when no producer waits, nor for a follower that would not catch up then: it has to advance
 at least twice as fast as producers write.

@@ -1,13 +1,11 @@
 """The event loop: its timers, and how busy it is.
 
-The timing wheel on an event loop: one timer handle for the next bucket, however many tasks wait.
+**Timers** (``LoopTimer``): the timing wheel on an event loop, one timer handle for the next bucket, however
+many tasks wait. Kafka's reaper thread (``DelayedOperationPurgatory.ExpiredOperationReaper``) polls every 200
+ms; here the loop wakes exactly when the next bucket is due, and not at all when nothing waits.
 
-Kafka's reaper thread (``DelayedOperationPurgatory.ExpiredOperationReaper``) polls every 200 ms; here the
-loop wakes exactly when the next bucket is due, and not at all when nothing waits.
-
-How busy the event loop is: how late its timers fire, and how much CPU its thread uses.
-
-A broker is one thread, so both say what Kafka's idle ratios of network and request handler threads say.
+**Lag**: how late its timers fire, and how much CPU its thread uses. A broker is one thread, so both say what
+Kafka's idle ratios of network and request handler threads say.
 """
 
 from __future__ import annotations

@@ -14,10 +14,8 @@ Hundreds may ask for much at the same moment. Others are served meanwhile:
 - The longest step of a piece of work does not count. In it the process was interrupted, or it imported what
   the first request of an API needs (50 ms for a Produce), which is no sign of more to come.
 
-Time slices of the event loop: long work in the loop's own state lets others in between.
-
-What belongs to the loop (logs, partitions, metadata) cannot go to a thread; so the work on a thousand of them
-is done in slices. Kafka's broker has threads for this, which the operating system slices.
+**Time slices** (``TimeSlice``). What belongs to the loop (logs, partitions, metadata) cannot go to a thread;
+so the work on a thousand of them lets others in between.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ does that at TRACE, which Python does not have.
 Decisions are not cached: one takes about as long as a look-up of its five parts in a cache would. So there is
 nothing here that could hold after its ACL has gone.
 
-The ACLs in the coordination store: read, changed, and kept in memory as the other brokers change them.
-
+**The ACLs in the store** (``AclStore``): read, changed, and kept in memory as the other brokers change them.
 Kafka: the part of ``AclAuthorizer`` (3.9) that ZooKeeper is for, ``ZkAclStore``, ``ZkAclChangeStore``. The
 nodes, their JSON and the notifications are Kafka's (``coordination/paths``), so brokers of both kinds on one
 ZooKeeper have the same ACLs.

@@ -6,8 +6,7 @@ Kafka: ``SaslChannelBuilder``, ``CredentialProvider``, ``ScramServerCallbackHand
 There is one on a broker that has a SASL listener. A change of the configuration holds for the logins that
 begin afterwards; one that cannot be used is logged, and what was before holds.
 
-The keys that an issuer of tokens signs with: read from a file or a URL, and again from time to time.
-
+**The keys that an issuer of tokens signs with**: read from a file or a URL, and again from time to time.
 Kafka: ``RefreshingHttpsJwks``, ``RefreshingHttpsJwksVerificationKeyResolver``,
 ``JwksFileVerificationKeyResolver``; KIP-768.
 

@@ -1,7 +1,6 @@
 """``--secure`` on this machine: ``security.secure_setup`` with its clock, its name and its random numbers.
 
-Users that are there before a broker begins: without the first, no admin could log in to make another.
-
+**The first users** are there before a broker begins: without one, no admin could log in to make another.
 Kafka: ``kafka-configs.sh --zookeeper … --alter --add-config SCRAM-…`` before the first start (3.9), and
 ``kafka-storage.sh format --add-scram`` (KIP-900). The credentials are where both look for them:
 ``/config/users/NAME``.

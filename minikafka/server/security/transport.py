@@ -10,12 +10,11 @@ trust among themselves.
 Where it differs from Kafka: files are looked at every few seconds; Kafka looks when a client alters the
 configuration.
 
-How this broker reaches the others: by the protocol of the listener that brokers use, as its own client.
-
-Kafka: ``ChannelBuilders.clientChannelBuilder`` of the inter-broker listener, ``JaasContext``.
-A connection has what is configured when it is made: new stores, another password or mechanism hold from the
-next connection on. The key store of the listener is what this broker shows, its trust store what it believes,
-and the options ``username`` and ``password`` of the listener's JAAS configuration are whom it logs in as.
+**To the other brokers** it goes by the protocol of the listener that brokers use, as its own client. Kafka:
+``ChannelBuilders.clientChannelBuilder`` of the inter-broker listener, ``JaasContext``. A connection has what
+is configured when it is made: new stores, another password or mechanism hold from the next connection on. The
+key store of the listener is what this broker shows, its trust store what it believes, and the options
+``username`` and ``password`` of the listener's JAAS configuration are whom it logs in as.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ ranges, nothing else: it writes ``.cleaned`` files, which the broker puts into i
 at the lowest priority and is gone at once when the broker is: its input ends then, whatever it is doing, so
 that it never writes into a directory which the next broker has opened.
 
-A limit on bytes a second for work that can pause between its steps. Kafka: ``Throttler``
+Work that can pause between its steps has a limit on bytes a second. Kafka: ``Throttler``
 (``log.cleaner.io.max.bytes.per.second``).
 """
 

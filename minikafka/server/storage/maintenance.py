@@ -6,10 +6,9 @@ wait for a disk are one for each log directory, so that a disk that hangs holds 
 decides runs on the loop, where the logs live; the part that waits for the disk runs on the thread of the log
 directory; and only after that has succeeded is the outcome noted on the loop (the recovery point rises).
 
-What waits for a disk, done on the thread of its log directory, and what follows when the disk fails.
-
-Log directories do not wait for each other. A caller that hands a ``DiskWriter`` work for several waits for
-all of them, so the maintenance hands in that of one. What requests left goes into
+**What waits for a disk** (``DiskWriter``) is done on the thread of its log directory; what follows when the
+disk fails, here. Log directories do not wait for each other. A caller that hands a ``DiskWriter`` work for
+several waits for all of them, so the maintenance hands in that of one. What requests left goes into
 ``DiskLanes``: a lane is a log directory's queue with one task. A disk that hangs holds up its own lane; what
 comes for it meanwhile waits there, the same log once.
 

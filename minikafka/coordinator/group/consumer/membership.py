@@ -1,7 +1,7 @@
-"""Members of a KIP-848 group come, are found, and go. Kafka: ``GroupMetadataManager``, its checks of
-members.
+"""Members of a KIP-848 group come, are found, want topics, take their steps, and go.
 
-One step of a member towards its target assignment. Kafka: ``CurrentAssignmentBuilder``.
+**Coming, being found and going.** Kafka: ``GroupMetadataManager``, its checks of members. **One step** of a
+member towards its target assignment. Kafka: ``CurrentAssignmentBuilder``.
 
 =====================  ============================================  ===============================
 state                  the step                                      next state
@@ -18,20 +18,19 @@ UNKNOWN                it says that it owns nothing                  as STABLE
 Invariant: a partition goes to a member only while it is among no member's assigned or pending partitions.
 So a partition has one owner, whatever the members do.
 
-What a member of a KIP-848 group wants, and whether a heartbeat makes that another epoch of the group.
+**What a member wants**, and whether a heartbeat makes that another epoch of the group. Kafka:
+``hasMemberSubscriptionChanged``, ``maybeUpdateRegularExpressions``. Differences: a regular expression is
+resolved in the heartbeat that brings it, not in a thread after it, so the member has its partitions with the
+first answer; and without an authorizer expressions are resolved again only when topics have changed, since
+there is nothing else that their result depends on. With one, topics that the member whose heartbeat resolves
+them may not describe do not match (``TopicRegexResolver.filterTopicDescribeAuthorizedTopics``). Beside names
+an expression that is new to the group waits for the group's next heartbeat: as in Kafka the member has the
+topics that it names with the first answer, and those that match with another one.
 
-Kafka: ``hasMemberSubscriptionChanged``, ``maybeUpdateRegularExpressions``. Differences: a regular expression
-is resolved in the heartbeat that brings it, not in a thread after it, so the member has its partitions with
-the first answer; and without an authorizer expressions are resolved again only when topics have changed,
-since there is nothing else that their result depends on. With one, topics that the member whose heartbeat
-resolves them may not describe do not match (``TopicRegexResolver.filterTopicDescribeAuthorizedTopics``).
-Beside names an expression that is new to the group waits for the group's next heartbeat: as in Kafka the
-member has the topics that it names with the first answer, and those that match with another one.
-
-Regular expressions that members subscribe with (KIP-848): resolved here. A pattern must match the whole
-name. Which names a pattern matches is remembered, so that later only names that are new are matched, and so
-that a request's handler can do most of it before the group's turn: what topics have come meanwhile the group
-still sees, by the names that are not remembered.
+**Regular expressions** that members subscribe with are resolved here. A pattern must match the whole name.
+Which names a pattern matches is remembered, so that later only names that are new are matched, and so that a
+request's handler can do most of it before the group's turn: what topics have come meanwhile the group still
+sees, by the names that are not remembered.
 """
 
 from __future__ import annotations

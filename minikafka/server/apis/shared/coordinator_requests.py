@@ -1,12 +1,6 @@
-"""What the handlers of requests to a coordinator have in common: a request goes to a shard, its answer comes
-back.
+"""Requests to a coordinator: they go to a shard, whose answer comes back; of groups and of transactions.
 
-What the handlers of the group APIs have in common.
-
-What the handlers of the transaction APIs have in common.
-
-Regular expressions of KIP-848 groups, matched and authorized before the group's turn, in slices.
-
+**Regular expressions** of KIP-848 groups are matched and authorized before the group's turn, in slices.
 Kafka: ``TopicRegexResolver``, in another thread. A group takes its turn in one go; what is done here it then
 finds remembered. Topics and rules may change meanwhile: the group sees the names that are new, and decisions
 are taken again where the rules have changed.
