@@ -41,6 +41,8 @@ from minikafka.controller.reassignment import finish_caught_up
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition, joined
 
+_log = logging.getLogger(__name__)
+
 
 def handle_unclean_shutdowns(
     machines: Machines,
@@ -104,9 +106,6 @@ def _log_distrust(
         _log.warning("%s; no replica is sure to hold all that was committed", text)
     else:
         _log.info("%s", text)
-
-
-_log = logging.getLogger(__name__)
 
 
 def broker_change(machines: Machines) -> Step[None]:

@@ -97,6 +97,8 @@ TOGETHER_MS = 1_000
 away asks for the topic's metadata, and so learns of all that have moved together; of one that moves later it
 learns by being refused again. librdkafka pauses for 100 ms each time."""
 
+ReassignmentRequests = dict[TopicPartition, AssignmentChange]
+
 
 def reassign(
     machines: Machines, requests: Mapping[TopicPartition, AssignmentChange]
@@ -210,8 +212,6 @@ def _is_complete(
 
 
 # The request
-
-
 def u1_request_into_store(requests: Mapping[TopicPartition, AssignmentChange]) -> Step[list[TopicPartition]]:
     """Returns those that the store has now."""
     return (yield from write_assignments(requests))
@@ -225,8 +225,6 @@ def u2_request_into_memory(context: ControllerContext, requests: Assignments) ->
 
 
 # While the new replicas are not in the ISR
-
-
 def a1_new_leader_epoch(machines: Machines, partitions: Iterable[TopicPartition]) -> Step[None]:
     """Of partitions without a leader only clients hear."""
     context = machines.context
@@ -257,8 +255,6 @@ def a2_start_new_replicas(machines: Machines, partitions: Collection[TopicPartit
 
 
 # When they are
-
-
 def b1_new_replicas_online(machines: Machines, moving: Assignments) -> Step[None]:
     targets: dict[BrokerId, list[TopicPartition]] = {}
     for each, assignment in moving.items():
@@ -346,8 +342,6 @@ def leave_admin_node(
 
 
 # Replicas
-
-
 def _with_status(
     context: ControllerContext, replicas: Replicas, status: ReplicaStatus
 ) -> dict[BrokerId, list[TopicPartition]]:
@@ -365,9 +359,6 @@ def _started(context: ControllerContext, replicas: Replicas) -> dict[BrokerId, l
         broker: [each for each in partitions if statuses[broker][each] is not ReplicaStatus.NON_EXISTENT]
         for broker, partitions in replicas.items()
     }
-
-
-ReassignmentRequests = dict[TopicPartition, AssignmentChange]
 
 
 def resume_reassignments(machines: Machines) -> Step[None]:

@@ -145,7 +145,15 @@ from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.protocol.control import EPOCH_DURING_DELETE, ControlledShutdownResponse
 from minikafka.types import NO_LEADER, BrokerId, ElectionType, TopicPartition, joined
 
+_log = logging.getLogger(__name__)
+
 Elections = dict[TopicPartition, KafkaError | None]
+
+_BY_TYPE = {
+    ElectionType.PREFERRED: (ElectionStrategy.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    ElectionType.UNCLEAN: (ElectionStrategy.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+}
+"""How each type elects, and what is answered when no leader can be elected."""
 
 
 def leader_elections(
@@ -217,13 +225,6 @@ def _elect(
     return results
 
 
-_BY_TYPE = {
-    ElectionType.PREFERRED: (ElectionStrategy.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
-    ElectionType.UNCLEAN: (ElectionStrategy.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
-}
-"""How each type elects, and what is answered when no leader can be elected."""
-
-
 def _is_needed(
     context: ControllerContext, topic_partition: TopicPartition, election_type: ElectionType
 ) -> bool:
@@ -239,9 +240,6 @@ def _can_lead(context: ControllerContext, topic_partition: TopicPartition) -> bo
     state = context.leadership[topic_partition].state
     replicas = context.assignments[topic_partition].replicas
     return preferred_replica_election(state, replicas, context.online_replicas(topic_partition)) is not None
-
-
-_log = logging.getLogger(__name__)
 
 
 def controlled_shutdown(

@@ -82,11 +82,14 @@ from minikafka.security.tls_settings import TlsSettings, client_tls_settings
 if TYPE_CHECKING:
     import ssl
 
+_log = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 18_000
 """Kafka's ``zookeeper.session.timeout.ms``."""
 
-_log = logging.getLogger(__name__)
+DIGEST_LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+_TYPES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
+"""ZooKeeper's ``KeyStoreFileType.fromFilename``; others are JKS."""
 
 
 class ZooKeeperStore:
@@ -494,11 +497,6 @@ class SessionWatches:
         if self._known_children.get(path, stat.pzxid) == stat.pzxid:
             return None
         return WatchEvent(EventType.NODE_CHILDREN_CHANGED, path)
-
-
-DIGEST_LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
-_TYPES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
-"""ZooKeeper's ``KeyStoreFileType.fromFilename``; others are JKS."""
 
 
 async def zookeeper_security(config: BrokerConfig) -> ZooKeeperSecurity:

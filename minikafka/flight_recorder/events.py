@@ -359,6 +359,7 @@ Event: TypeAlias = (
     | BatchRefused
 )
 
+
 KINDS: Final[tuple[str, ...]] = tuple(
     str(each.__struct_config__.tag)
     for each in (
@@ -381,6 +382,7 @@ KINDS: Final[tuple[str, ...]] = tuple(
     )
 )
 """Their names, as files and commands have them."""
+
 
 Record = Callable[[Event], None]
 """Keeps an event. Costs a few microseconds, waits for nothing and never fails."""

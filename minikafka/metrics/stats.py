@@ -73,6 +73,9 @@ from typing import Final, Protocol
 
 from minikafka.named_tuple import NamedTuple
 
+DEBT_WINDOWS: Final = 10
+"""For ten clients that share, and requests of what all windows allow: each may have one under way."""
+
 
 class Measurable(Protocol):
     """Something that has a value (``Measurable``)."""
@@ -217,10 +220,6 @@ class Max(SampledStat):
     def measure(self, now_ms: int) -> float:
         filled = [sample.value for sample in self.samples(now_ms) if sample.count]
         return max(filled, default=math.nan)
-
-
-DEBT_WINDOWS: Final = 10
-"""For ten clients that share, and requests of what all windows allow: each may have one under way."""
 
 
 class _Sample:

@@ -75,6 +75,33 @@ DELAY_MS_MAX = 30_000
 BUCKETS_MAX = 10_000
 """Addresses whose rate is followed at a time. A full bucket is as good as none and is forgotten first."""
 
+ADDRESS_SHARE = 0.8
+"""Of the requests' half, for all connections of one address: behind a NAT are a hundred clients, and still
+others have something."""
+
+LOGIN_SHARE = 1 / 4
+"""Of the requests' half, for all connections that have not logged in: 32 MB, or 64 messages of
+``sasl.server.max.receive.size`` at once, where one of SCRAM has 100 bytes and a token a few kilobytes."""
+
+LOGIN_ADDRESS_SHARE = 0.5
+"""Of that, for all of one address."""
+
+CONNECTION_SHARES = 4
+"""Few enough for a connection alone to collect 20 MB, where clients send 1 MB (``max.request.size``); and who
+comes when a hundred have taken what they can still gets 0.8 MB."""
+
+RECORDS_SHARE = 0.75
+"""Of the responses' half, for what consumers fetch."""
+
+ANSWERS_MIN = 4
+"""An answer takes at most this part of what is left for records."""
+
+ANSWER_BYTES_MIN = 64 * 1024
+"""What an answer may have at the least: one that holds nothing would be asked for again and again."""
+
+WAKES_PER_TURN = 256
+"""Connections that are looked at in one turn of the loop, about 1 ms."""
+
 
 class Admission(NamedTuple):
     """What becomes of a new connection."""
@@ -338,34 +365,6 @@ class ConnectionLimits:
         full = [address for address, bucket in self._ip_buckets.items() if bucket.is_full(now_ms)]
         for address in full or [next(iter(self._ip_buckets))]:
             del self._ip_buckets[address]
-
-
-ADDRESS_SHARE = 0.8
-"""Of the requests' half, for all connections of one address: behind a NAT are a hundred clients, and still
-others have something."""
-
-LOGIN_SHARE = 1 / 4
-"""Of the requests' half, for all connections that have not logged in: 32 MB, or 64 messages of
-``sasl.server.max.receive.size`` at once, where one of SCRAM has 100 bytes and a token a few kilobytes."""
-
-LOGIN_ADDRESS_SHARE = 0.5
-"""Of that, for all of one address."""
-
-CONNECTION_SHARES = 4
-"""Few enough for a connection alone to collect 20 MB, where clients send 1 MB (``max.request.size``); and who
-comes when a hundred have taken what they can still gets 0.8 MB."""
-
-RECORDS_SHARE = 0.75
-"""Of the responses' half, for what consumers fetch."""
-
-ANSWERS_MIN = 4
-"""An answer takes at most this part of what is left for records."""
-
-ANSWER_BYTES_MIN = 64 * 1024
-"""What an answer may have at the least: one that holds nothing would be asked for again and again."""
-
-WAKES_PER_TURN = 256
-"""Connections that are looked at in one turn of the loop, about 1 ms."""
 
 
 class _Share:

@@ -43,6 +43,9 @@ from minikafka.purgatory.timing_wheel import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
 
+PURGE_INTERVAL = 1000
+"""Kafka's ``{fetch,producer}.purgatory.purge.interval.requests``."""
+
 
 class DelayedOperation(TimerTask):
     """Subclasses override ``try_complete``, ``on_complete`` and, if they care, ``on_expiration``.
@@ -126,11 +129,9 @@ class DelayedOperation(TimerTask):
 
 T = TypeVar("T", bound=DelayedOperation)
 
+
 _Watchers: TypeAlias = T | dict[T, None]
 """What watches a key: most keys have one operation, which needs no dict; the others a dict, never empty."""
-
-PURGE_INTERVAL = 1000
-"""Kafka's ``{fetch,producer}.purgatory.purge.interval.requests``."""
 
 
 class DelayedOperationPurgatory(Generic[T]):

@@ -47,6 +47,11 @@ TICK_MS = 1
 WHEEL_SIZE = 20
 """Kafka's SystemTimer default."""
 
+BucketQueue = list[tuple[int, int, "TimerTaskList"]]
+"""A heap of (expiration, bucket number, bucket). The number only makes the order total."""
+
+NOT_QUEUED = -1
+
 
 class Timer:
     """Holds tasks until their deadline. Times are ``clock.monotonic_ms``."""
@@ -134,12 +139,6 @@ class WheelLevel(NamedTuple):
     """Where the first bucket begins."""
     counts: list[int]
     """Tasks by bucket, from the current one on; each covers ``tick_ms``."""
-
-
-BucketQueue = list[tuple[int, int, "TimerTaskList"]]
-"""A heap of (expiration, bucket number, bucket). The number only makes the order total."""
-
-NOT_QUEUED = -1
 
 
 class _Link:

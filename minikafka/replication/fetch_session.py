@@ -94,6 +94,17 @@ EPOCH_MAX = 2**31 - 1
 PartitionKey = tuple[Hashable, int]
 """Topic id (version 13 and later) or topic name, and partition."""
 
+_NO_ITEM: tuple[None, Any] = (None, None)
+
+MIN_EVICTION_MS = 120_000
+"""Kafka's ``KafkaBroker.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, a constant there too."""
+
+_FULL_EPOCHS = (INITIAL_EPOCH, FINAL_EPOCH)
+_NEVER_MS = 2**63
+
+TopicIdPartition = tuple[UUID, int]
+"""Topic id and partition."""
+
 
 class PartitionAnswer(Protocol):
     """What the session looks at in one partition's answer."""
@@ -196,8 +207,6 @@ class FetchSession(Generic[Request]):
             f"privileged={self.is_privileged}, topic_ids={self.uses_topic_ids})"
         )
 
-
-_NO_ITEM: tuple[None, Any] = (None, None)
 
 CreateSession = Callable[[dict[PartitionKey, CachedPartition[Request]]], FetchSession[Request] | None]
 
@@ -331,13 +340,6 @@ class IncrementalFetchContext(FetchContext[Request]):
         overtaken = session.epoch != self._epoch
         error = ErrorCode.INVALID_FETCH_SESSION_EPOCH if overtaken else ErrorCode.NONE
         return SessionResponse(error, session.id, [])
-
-
-MIN_EVICTION_MS = 120_000
-"""Kafka's ``KafkaBroker.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, a constant there too."""
-
-_FULL_EPOCHS = (INITIAL_EPOCH, FINAL_EPOCH)
-_NEVER_MS = 2**63
 
 
 class Rng(Protocol):
@@ -505,10 +507,6 @@ class FetchSessionCache(Generic[Request]):
             self._evictable_by_all.put(worth)
         if is_old or not session.is_privileged:
             self._evictable_by_privileged.put(worth)
-
-
-TopicIdPartition = tuple[UUID, int]
-"""Topic id and partition."""
 
 
 class SessionRequest(NamedTuple, Generic[Request]):

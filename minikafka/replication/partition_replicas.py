@@ -58,6 +58,15 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.replication.isr import IsrState
 from minikafka.types import NO_OFFSET, BrokerId, Offset
 
+NEVER_MS: Final = -(2**62)
+"""Before any time: the follower was not caught up since this leader leads."""
+
+NO_BROKER_EPOCH: Final = -1
+"""The follower did not say which incarnation of its broker it is (Fetch before version 15)."""
+
+LiveBrokerEpoch = Callable[[BrokerId], int | None]
+"""The registration epoch of a live broker, -1 when that is not known; None: it is not alive."""
+
 
 def leader_high_watermark(
     current: Offset,
@@ -108,13 +117,6 @@ def is_waited_for(
         )
         and may_join(follower)
     )
-
-
-NEVER_MS: Final = -(2**62)
-"""Before any time: the follower was not caught up since this leader leads."""
-
-NO_BROKER_EPOCH: Final = -1
-"""The follower did not say which incarnation of its broker it is (Fetch before version 15)."""
 
 
 class ReplicaProgress:
@@ -193,10 +195,6 @@ class ReplicaProgress:
     def is_caught_up(self, *, leader_end_offset: Offset, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it holds all that the leader has, or did so within the lag time."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_time_max_ms
-
-
-LiveBrokerEpoch = Callable[[BrokerId], int | None]
-"""The registration epoch of a live broker, -1 when that is not known; None: it is not alive."""
 
 
 class PartitionReplicas:

@@ -29,6 +29,16 @@ from minikafka.named_tuple import NamedTuple
 
 E = TypeVar("E", bound=IntEnum)
 
+WILDCARD = "*"
+"""Every name, every host; ``User:*`` is every principal."""
+WILDCARD_PRINCIPAL = "User:*"
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the one resource of type CLUSTER (``Resource.CLUSTER_NAME``)."""
+AUDIT_LOGGER = "kafka.authorizer.logger"
+"""Where decisions are logged, as in Kafka."""
+
+USER = "User"
+
 
 class ResourceType(IntEnum):
     """What an ACL is about."""
@@ -79,15 +89,6 @@ class AclPermissionType(IntEnum):
     ANY = 1
     DENY = 2
     ALLOW = 3
-
-
-WILDCARD = "*"
-"""Every name, every host; ``User:*`` is every principal."""
-WILDCARD_PRINCIPAL = "User:*"
-CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type CLUSTER (``Resource.CLUSTER_NAME``)."""
-AUDIT_LOGGER = "kafka.authorizer.logger"
-"""Where decisions are logged, as in Kafka."""
 
 
 class ResourcePattern(NamedTuple):
@@ -392,9 +393,6 @@ def _keys(entry: AccessControlEntry) -> Iterator[EntryKey]:
         (entry.operation, AclOperation.ANY),
         (entry.permission_type, AclPermissionType.ANY),
     )
-
-
-USER = "User"
 
 
 class KafkaPrincipal(NamedTuple):

@@ -75,6 +75,13 @@ from minikafka.protocol.internal.group_records import (
     MemberMetadata,
 )
 
+Protocols = tuple[tuple[str, bytes], ...]
+"""Name and metadata of what a member supports, the preferred one first."""
+
+MEMBER_ID_PREFIX_MAX = 249
+"""Characters: as many as Kafka's clients allow an instance id to have
+(``JoinGroupRequest.MAX_GROUP_INSTANCE_ID_LENGTH``)."""
+
 
 class ClassicGroupState(Enum):
     """Values are Kafka's spellings, which clients see."""
@@ -144,14 +151,6 @@ def subscribed_topics(
         )
     except MalformedSubscription:
         return None
-
-
-Protocols = tuple[tuple[str, bytes], ...]
-"""Name and metadata of what a member supports, the preferred one first."""
-
-MEMBER_ID_PREFIX_MAX = 249
-"""Characters: as many as Kafka's clients allow an instance id to have
-(``JoinGroupRequest.MAX_GROUP_INSTANCE_ID_LENGTH``)."""
 
 
 def check_session_timeout(request: JoinGroup, settings: GroupSettings) -> None:

@@ -79,6 +79,8 @@ from minikafka.coordinator.group.messages import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue
 
+_log = logging.getLogger(__name__)
+
 STATIC_MEMBER_RECHECK_MS = 1_000
 """The least time between two looks whether a static member has joined again. Members choose their rebalance
 timeout; with 0 the group would look again at once and for ever, and no other work would have a turn (Kafka's
@@ -88,6 +90,16 @@ _EMPTY = ClassicGroupState.EMPTY
 _PREPARING = ClassicGroupState.PREPARING_REBALANCE
 _COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
 _STABLE = ClassicGroupState.STABLE
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+"""Kafka's ``CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS``: so long may a new member wait for its first answer.
+It does not send heartbeats yet, and if its client gives up and asks again, it comes as another member."""
+
+HEARTBEAT_ACCEPTED: Final = HeartbeatResult()
+HEARTBEAT_REBALANCE: Final = HeartbeatResult(ErrorCode.REBALANCE_IN_PROGRESS)
+"""Shared by all answers: 2,000 idle members send a heartbeat every three seconds each."""
+
+_UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class StoreAssignment(Append):
@@ -265,11 +277,6 @@ def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
             effects += group.answer_sync(member, SyncGroupResult(error=error))
             effects.append(member.session)
     return effects
-
-
-NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""Kafka's ``CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS``: so long may a new member wait for its first answer.
-It does not send heartbeats yet, and if its client gives up and asks again, it comes as another member."""
 
 
 class NewGroup(Append):
@@ -566,11 +573,6 @@ def _refuse(ticket: Ticket, error: ErrorCode, member_id: str = "") -> Effects:
     return [Answer(ticket, refused(error, member_id))]
 
 
-HEARTBEAT_ACCEPTED: Final = HeartbeatResult()
-HEARTBEAT_REBALANCE: Final = HeartbeatResult(ErrorCode.REBALANCE_IN_PROGRESS)
-"""Shared by all answers: 2,000 idle members send a heartbeat every three seconds each."""
-
-
 def heartbeat(group: ClassicGroup, request: Heartbeat, ticket: Ticket) -> Effects:
     member = group.members.get(request.member_id)
     if member is None or request.group_instance_id is not None:
@@ -678,11 +680,6 @@ def _leave(
         client_id=member.client_id,
     )
     return ErrorCode.NONE, group.remove(member)
-
-
-_log = logging.getLogger(__name__)
-
-_UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class ClassicGroups:

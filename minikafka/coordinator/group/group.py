@@ -29,6 +29,10 @@ MEMBER_BYTES = 2_000
 PENDING_JOIN_BYTES = 1_000
 """A member id that was given out, with its timer."""
 
+LEFT_SHARES = 16
+"""A member may take this part of what is left at most: with 256 MiB and members of 1 MiB, the last 16 MiB are
+for smaller ones."""
+
 
 class Memory(Protocol):
     """Where what all groups take is added up."""
@@ -147,11 +151,6 @@ class FencesOldCommits(Protocol):
     def check_committed(self, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]) -> None:
         """Beside ``check_offset_commit``. ``partitions``: topic and number. Raises STALE_MEMBER_EPOCH."""
         ...
-
-
-LEFT_SHARES = 16
-"""A member may take this part of what is left at most: with 256 MiB and members of 1 MiB, the last 16 MiB are
-for smaller ones."""
 
 
 class GroupMemory:

@@ -40,7 +40,6 @@ from minikafka.types import TopicPartition
 NO_GENERATION = -1
 """Of a client that commits without being a member, and of answers that refuse."""
 
-
 MayDescribe = Callable[[str], bool]
 """Whether who asks may describe the topic of that name."""
 

@@ -66,6 +66,9 @@ NOTHING_SHARED = ShareGroupCurrentMemberAssignmentValue(
 NO_PARTITIONS = ShareGroupStatePartitionMetadataValue()
 _NONE: frozenset[int] = frozenset()
 
+# The assignor
+_Place = tuple[UUID, int]
+
 
 class ShareGroupMember(ModernMember, frozen=True):
     """``metadata`` is what the member told, ``current`` what it shares in and in which epoch."""
@@ -259,8 +262,6 @@ class ShareGroupDraft(Draft[ShareGroup]):
 
 
 # How far the partitions' state is: all of these are values, and change nothing in place.
-
-
 def with_initializing(
     state: ShareGroupStatePartitionMetadataValue, topics: Mapping[UUID, NamedPartitions]
 ) -> ShareGroupStatePartitionMetadataValue:
@@ -334,11 +335,6 @@ def _without(
         for topic_id, each in topics.items()
     }
     return {topic_id: each for topic_id, each in left.items() if each.partitions}
-
-
-# The assignor
-
-_Place = tuple[UUID, int]
 
 
 def assign_simple(spec: GroupSpec, is_assignable: Callable[[UUID, int], bool]) -> dict[str, TopicPartitions]:

@@ -117,6 +117,25 @@ from minikafka.protocol.internal.transaction_record_codec import TransactionReco
 from minikafka.regex import compile_regex
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
+Then = Callable[[int], Effects]
+"""What is to be done when a transition is committed, given the time."""
+
+RETRY_MS: Final = 100
+"""After which the last record of a transaction is tried again (Kafka: at the sender's next turn)."""
+
+_NOTHING_TO_MARK: Final = frozenset(
+    {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
+)
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""Another coordinator has this id now, and has gone on; this one will hear of it."""
+
+TOMBSTONES_MAX: Final = 1_000
+"""In one batch (Kafka: as many as the log takes). With long ids they take a third of a topic's default
+``max.message.bytes``."""
+
+TRANSACTIONAL_ID_BYTES_MAX: Final = 0x7FFF
+"""What a record's key can hold."""
+
 
 class TransactionSettings(Protocol):
     """Read again at each use: some change while the broker runs."""
@@ -129,10 +148,6 @@ class TransactionSettings(Protocol):
         """The cluster's feature level, 0 to 2: the format of the records (0 for level 0, else 1), and whether
         the coordinator's own aborts follow the second version of the protocol (KIP-890)."""
         ...
-
-
-Then = Callable[[int], Effects]
-"""What is to be done when a transition is committed, given the time."""
 
 
 class Transition(Append):
@@ -169,16 +184,6 @@ class Transition(Append):
         if self._metadata.pending is self._pending:
             self._metadata.drop_transition()
         return [] if self._ticket is None else [Answer(self._ticket, coordinator_error(error))]
-
-
-RETRY_MS: Final = 100
-"""After which the last record of a transaction is tried again (Kafka: at the sender's next turn)."""
-
-_NOTHING_TO_MARK: Final = frozenset(
-    {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
-)
-_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another coordinator has this id now, and has gone on; this one will hear of it."""
 
 
 class Completing:
@@ -563,11 +568,6 @@ def _invalid_state(metadata: TransactionMetadata) -> KafkaError:
     )
 
 
-TOMBSTONES_MAX: Final = 1_000
-"""In one batch (Kafka: as many as the log takes). With long ids they take a third of a topic's default
-``max.message.bytes``."""
-
-
 class Tombstones(Append):
     """The ids go when their tombstones are committed; those whose tombstones are not stay."""
 
@@ -620,10 +620,6 @@ def remove_expired(transactions: Transactions, now_ms: int) -> Effects:
         Tombstones(transactions, expired[first : first + TOMBSTONES_MAX])
         for first in range(0, len(expired), TOMBSTONES_MAX)
     ]
-
-
-TRANSACTIONAL_ID_BYTES_MAX: Final = 0x7FFF
-"""What a record's key can hold."""
 
 
 def init_producer_id(

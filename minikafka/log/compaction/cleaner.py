@@ -118,6 +118,18 @@ byte."""
 
 _BATCH_BYTES_MAX: Final = 2**31 - 1
 
+DECOMPRESSED_BYTES_MAX = 1024 * 1024 * 1024
+"""A batch that the log holds was accepted once; this only bounds what a damaged one can cost."""
+
+ENTRY_BYTES = 192
+_DIGEST_BYTES = 16
+
+Steps = Iterator[int]
+"""Bytes read and written since the last step."""
+
+_WRITE_BYTES = 1024 * 1024
+"""Batches are written together up to this many bytes: one call of the system for thousands of small ones."""
+
 
 class RawRecord(Protocol):
     """A record as aiokafka's codec or the parser yields it. ``timestamp`` is None or -1 where there is
@@ -202,10 +214,6 @@ def empty_batch(header: BatchHeader) -> bytes:
         record_count=0,
     )
     return pack_header(emptied, b"")
-
-
-DECOMPRESSED_BYTES_MAX = 1024 * 1024 * 1024
-"""A batch that the log holds was accepted once; this only bounds what a damaged one can cost."""
 
 
 class NewestRecords(Protocol):
@@ -371,10 +379,6 @@ def read_aborted(job: CompactionJob, files: Files) -> list[AbortedTransaction]:
     return [each for each in found if each.first_offset < job.first_uncleanable_offset]
 
 
-ENTRY_BYTES = 192
-_DIGEST_BYTES = 16
-
-
 class OffsetMap:
     """A bounded map from keys to offsets."""
 
@@ -462,13 +466,6 @@ def _missing(offset: int) -> KafkaError:
         f"the record at offset {offset}, the newest of its key, is not in the log any more: it has changed "
         f"since it was read",
     )
-
-
-Steps = Iterator[int]
-"""Bytes read and written since the last step."""
-
-_WRITE_BYTES = 1024 * 1024
-"""Batches are written together up to this many bytes: one call of the system for thousands of small ones."""
 
 
 class Compaction:
@@ -570,8 +567,6 @@ class Compaction:
 
 
 # ---- reading
-
-
 def source_batches(
     directory: str, segment: SourceSegment, *, files: Files, read_bytes: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -626,8 +621,6 @@ def _header(chunk: memoryview, at: int, path: str, position: int) -> BatchHeader
 
 
 # ---- writing
-
-
 class Destination(Protocol):
     """What batches are copied into: a ``CleanedSegment``, or something that only counts."""
 

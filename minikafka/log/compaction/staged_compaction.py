@@ -91,6 +91,16 @@ from minikafka.log.segment.log_segments import DeletedFiles, rename_deleted
 from minikafka.log.segment.segment import CorruptSegment, LogSegment
 from minikafka.types import TopicPartition
 
+_log = logging.getLogger(__name__)
+
+STAGING = "compaction"
+MANIFEST = "manifest.json"
+MANIFEST_VERSION = 1
+MANIFEST_BYTES_MAX = 64 * 1024 * 1024
+"""Half a million segments: more than any log has."""
+
+_CHECKPOINT_DELETED_SUFFIX = ".checkpoint" + DELETED_SUFFIX  # KRaft's, not ours to remove
+
 
 class SourceSegment(msgspec.Struct, frozen=True):
     """A closed segment as it was when the job was made. Sizes in bytes."""
@@ -181,13 +191,6 @@ def group_segments(job: CompactionJob, end_offset: int) -> list[list[SourceSegme
         index_bytes += segment.index_bytes
         time_index_bytes += segment.time_index_bytes
     return groups
-
-
-STAGING = "compaction"
-MANIFEST = "manifest.json"
-MANIFEST_VERSION = 1
-MANIFEST_BYTES_MAX = 64 * 1024 * 1024
-"""Half a million segments: more than any log has."""
 
 
 class StaleManifest(MinikafkaError):
@@ -325,8 +328,6 @@ def refusal(error: StaleManifest) -> KafkaError:
 
 
 # ---- where no broker runs
-
-
 def is_interrupted(files: Files, directory: str) -> bool:
     """Whether a swap of segments is under way, or was when its process died."""
     return any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in files.list(directory))
@@ -374,11 +375,6 @@ def _cleaner_offsets(files: Files, checkpoint: str) -> dict[TopicPartition, int]
         return {}
 
 
-_log = logging.getLogger(__name__)
-
-_CHECKPOINT_DELETED_SUFFIX = ".checkpoint" + DELETED_SUFFIX  # KRaft's, not ours to remove
-
-
 def swap_files(directory: str, segments: Sequence[CompactedSegment], *, files: Files) -> list[DeletedFiles]:
     """Make compacted segments, neighbours in their order, live. Returns the renamed files of the old ones.
 
@@ -410,8 +406,6 @@ def remove_cleaned(directory: str, *, files: Files) -> None:
 
 
 # ---- what a swap has left
-
-
 def finish_swaps(directory: str, *, config: TopicConfig, files: Files) -> list[str]:
     """Clean the directory up; returns the names of the files that are in it afterwards, sorted.
 

@@ -59,6 +59,8 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _MAX_INT32 = (1 << 31) - 1
 _MAX_INT64 = (1 << 63) - 1
 
+META_PROPERTIES = "meta.properties"
+
 
 class CorruptCheckpoint(MinikafkaError):
     """A checkpoint file that cannot be read; names the file and the line. The loader continues without it."""
@@ -89,8 +91,6 @@ class CheckpointWrite(msgspec.Struct, frozen=True):
 
 
 # Offset checkpoints
-
-
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of an offset checkpoint, partitions in order."""
     by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -130,8 +130,6 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
 
 
 # Leader epochs
-
-
 def encode_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:
     """The bytes of a leader-epoch checkpoint."""
     return _encode_lines(f"{entry.epoch} {entry.start_offset}" for entry in entries)
@@ -167,8 +165,6 @@ def read_leader_epochs(files: Files, path: str) -> list[EpochEntry]:
 
 
 # partition.metadata
-
-
 def encode_uuid(uuid: UUID) -> str:
     """As Kafka prints a Uuid: base64url without padding."""
     return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode("ascii")
@@ -222,8 +218,6 @@ def read_partition_metadata(files: Files, directory: str) -> UUID | None:
 
 
 # Clean shutdown, lock
-
-
 def write_clean_shutdown_marker(files: Files, log_directory: str, *, broker_epoch: int = -1) -> None:
     """The last thing written at a clean shutdown: the next start need not recover."""
     content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
@@ -257,8 +251,6 @@ def lock_directory(files: Files, log_directory: str) -> DirectoryLock:
 
 
 # Text
-
-
 def _encode_lines(lines: Iterable[str]) -> bytes:
     entries = list(lines)
     return "\n".join((str(CHECKPOINT_VERSION), str(len(entries)), *entries, "")).encode()
@@ -298,9 +290,6 @@ def _text(data: bytes, path: str) -> str:
 
 def _read(files: Files, path: str) -> bytes:
     return files.read_bytes(path) if files.exists(path) else b""
-
-
-META_PROPERTIES = "meta.properties"
 
 
 class MetaProperties(NamedTuple):

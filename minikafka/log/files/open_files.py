@@ -23,6 +23,14 @@ from typing import Protocol, TypeVar
 
 from minikafka.files import Files, lacks_descriptors
 
+T = TypeVar("T")
+
+OPEN_FILES_MAX = 768
+"""For those that say nothing: below the usual soft limit of 1,024."""
+
+_SHARE_TO_CLOSE = 8
+"""When the process has no descriptor left, one in so many of the open files is closed."""
+
 
 def fsync_file(files: Files, path: str) -> bool:
     """fsync a file through a descriptor of its own. Blocks. False when there is no such file."""
@@ -89,15 +97,6 @@ class Flush:
                 self._files.sync_directory(self._directory)
             except FileNotFoundError:
                 self.missing_paths.append(self._directory)
-
-
-T = TypeVar("T")
-
-OPEN_FILES_MAX = 768
-"""For those that say nothing: below the usual soft limit of 1,024."""
-
-_SHARE_TO_CLOSE = 8
-"""When the process has no descriptor left, one in so many of the open files is closed."""
 
 
 class CachedFile(Protocol):

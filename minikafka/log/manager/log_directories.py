@@ -79,6 +79,11 @@ if TYPE_CHECKING:
 else:
     unified_log = deferred("minikafka.log.unified_log")
 
+_log = logging.getLogger(__name__)
+
+IsStray = Callable[[TopicPartition, UUID | None], bool]
+"""Whether a log that was found does not belong to this broker (any more)."""
+
 
 class FoundLog(NamedTuple):
     """A directory with a log, and what the checkpoints of its log directory say about it."""
@@ -143,9 +148,6 @@ def decide_fates(
             fate = Fate.SET_ASIDE if all_are_live else Fate.LEAVE
         fates.append((found, fate))
     return fates
-
-
-_log = logging.getLogger(__name__)
 
 
 class RandomBits(Protocol):
@@ -287,10 +289,6 @@ def _check(directory: str, meta: MetaProperties, expected: MetaProperties) -> No
             f"log directory {directory} belongs to broker {meta.node_id}, not to {expected.node_id} "
             f"(see {path}); to start broker {meta.node_id}: --set node.id={meta.node_id}"
         )
-
-
-IsStray = Callable[[TopicPartition, UUID | None], bool]
-"""Whether a log that was found does not belong to this broker (any more)."""
 
 
 class LogDirectoryLoader:

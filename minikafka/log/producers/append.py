@@ -31,6 +31,17 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import BatchHeader
 from minikafka.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, Buffer, TopicPartition
 
+_log = logging.getLogger(__name__)
+
+TRANSACTION_VERSION_UNKNOWN: Final = -1
+"""A marker whose transaction version is not known: replicated, or read back from the log."""
+
+BATCHES_TO_RETAIN = 5
+"""Kafka's NUM_BATCHES_TO_RETAIN: a producer has at most 5 requests in flight, so a retry is one of these."""
+
+_new = tuple.__new__
+"""Makes a named tuple in half the time of calling its class; for what every idempotent batch needs."""
+
 
 class VerificationGuard:
     """One check of one producer's transaction. Compared by identity."""
@@ -95,10 +106,6 @@ class VerificationStates(dict[int, VerificationStateEntry]):
                 del self[producer_id]
 
 
-TRANSACTION_VERSION_UNKNOWN: Final = -1
-"""A marker whose transaction version is not known: replicated, or read back from the log."""
-
-
 class AppendOrigin(Enum):
     """The source of an append."""
 
@@ -139,19 +146,11 @@ BY_CLIENT: Final = AppendTerms(AppendOrigin.CLIENT)
 BY_COORDINATOR: Final = AppendTerms(AppendOrigin.COORDINATOR)
 
 
-BATCHES_TO_RETAIN = 5
-"""Kafka's NUM_BATCHES_TO_RETAIN: a producer has at most 5 requests in flight, so a retry is one of these."""
-
 _MAX_SEQUENCE = 0x7FFF_FFFF
 _TRANSACTIONAL = 0x10
 """The attribute bit of a transactional batch."""
 _CLIENT = AppendOrigin.CLIENT
 _REPLICATION = AppendOrigin.REPLICATION
-
-_new = tuple.__new__
-"""Makes a named tuple in half the time of calling its class; for what every idempotent batch needs."""
-
-_log = logging.getLogger(__name__)
 
 
 class BatchMetadata(NamedTuple):

@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import InvariantError
@@ -30,8 +29,8 @@ from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.segment import LogSegment
 from minikafka.named_tuple import NamedTuple
 
-if TYPE_CHECKING:
-    from minikafka.log.segment.segment import LogSegment
+Predicate = Callable[[LogSegment, LogSegment | None], bool]
+"""May this segment go? The second argument is the one behind it."""
 
 
 class LogSegments:
@@ -156,10 +155,6 @@ def _check_time_index(segment: LogSegment, last_offsets: set[int]) -> None:
         if timestamp <= previous_timestamp or offset < previous_offset or offset not in last_offsets:
             raise InvariantError(f"{index.path}: entry {slot} is ({timestamp}, {offset})")
         previous_timestamp, previous_offset = timestamp, offset
-
-
-Predicate = Callable[[LogSegment, LogSegment | None], bool]
-"""May this segment go? The second argument is the one behind it."""
 
 
 class DeletedFiles(NamedTuple):

@@ -25,6 +25,8 @@ from minikafka.types import NO_EPOCH, NO_LEADER, NO_OFFSET, NO_TIMESTAMP, Broker
 ENDPOINT_TYPE_BROKER = 1
 ENDPOINT_TYPE_CONTROLLER = 2
 
+CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+
 
 def handle_describe_cluster(
     services: Services, context: RequestContext, request: Any
@@ -147,9 +149,6 @@ async def _unregister(services: Services, node_id: BrokerId) -> KafkaError | Non
         message = f"Broker ID {node_id} is not currently registered"
         return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
     return None
-
-
-CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
 def handle_describe_quorum(services: Services, context: RequestContext, request: Any) -> Steps[Body]:

@@ -29,6 +29,18 @@ from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 
+CONFIGS_MAX = 5_000
+"""A topic has 33 properties, a broker 300; loggers are hundreds, and of unknown names there may be
+some more."""
+
+LISTED_TYPES = (
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
+)
+
 
 def handle_describe_configs(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     """DescribeConfigs (key 32): the properties of whatever can be configured, and where their values come
@@ -100,11 +112,6 @@ def _config(entry: ConfigEntry, *, with_synonyms: bool, with_documentation: bool
         "config_type": entry.type,
         "documentation": entry.documentation if with_documentation else None,
     }
-
-
-CONFIGS_MAX = 5_000
-"""A topic has 33 properties, a broker 300; loggers are hundreds, and of unknown names there may be
-some more."""
 
 
 async def alter_each(
@@ -208,15 +215,6 @@ async def handle_incremental_alter_configs(services: Services, context: RequestC
         await services.configs.alter_incrementally(resource, alterations, validate_only=request.validate_only)
 
     return await alter_each(services, context, request.resources, alter)
-
-
-LISTED_TYPES = (
-    ConfigResourceType.TOPIC,
-    ConfigResourceType.BROKER,
-    ConfigResourceType.BROKER_LOGGER,
-    ConfigResourceType.CLIENT_METRICS,
-    ConfigResourceType.GROUP,
-)
 
 
 def handle_list_config_resources(services: Services, context: RequestContext, request: Any) -> Body:

@@ -29,11 +29,7 @@ from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis import refusal as refused
 from minikafka.server.apis.shared.authorization import is_authorized_on_cluster, permission
 from minikafka.server.apis.shared.coordinator_requests import ask_group, client_host, client_id
-from minikafka.server.apis.shared.modern_groups import (
-    describe_groups,
-    refusal_of_group,
-    refusal_of_topics,
-)
+from minikafka.server.apis.shared.modern_groups import describe_groups, refusal_of_group, refusal_of_topics
 from minikafka.server.apis.topics import NEVER, MutationQuota
 from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
@@ -47,6 +43,8 @@ DESCRIPTION_NOT_STORED = 1
 """Status of a topology description (KIP-1331), of which no broker here keeps any."""
 FAILURES_SHOWN_MAX = 3
 LAG_MAX = 2**31 - 1
+
+_NO_TASKS = {"active_tasks": None, "standby_tasks": None, "warmup_tasks": None}
 
 
 def handle_streams_group_heartbeat(
@@ -231,9 +229,6 @@ def _heartbeat_body(result: StreamsGroupHeartbeatResult, status: Iterable[Stream
             ]
         ),
     }
-
-
-_NO_TASKS = {"active_tasks": None, "standby_tasks": None, "warmup_tasks": None}
 
 
 def _refused_heartbeat(error: KafkaError) -> Body:

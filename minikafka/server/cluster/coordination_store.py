@@ -41,6 +41,15 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import ErrorCode, KafkaError
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_PAUSE_MS = 500
+
+CONCURRENT_READS_MAX = 100
+"""A task costs the loop 0.05 ms, and no other task gets a turn while they all start."""
+
 
 def store_name(config: BrokerConfig) -> str:
     """The store in messages: ``zookeeper HOSTS/CHROOT``, or the path of the file."""
@@ -93,11 +102,6 @@ async def create_top_level_paths(store: CoordinationStore) -> None:
             await store.ensure_path(path)
 
 
-T = TypeVar("T")
-
-RETRY_PAUSE_MS = 500
-
-
 class StorePatience:
     """For one start."""
 
@@ -131,19 +135,12 @@ class StorePatience:
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
 
-CONCURRENT_READS_MAX = 100
-"""A task costs the loop 0.05 ms, and no other task gets a turn while they all start."""
-
-
 async def gather_some(reads: Iterator[Coroutine[Any, Any, T]]) -> list[T]:
     """What ``reads`` return, in their order."""
     results: list[T] = []
     while some := list(islice(reads, CONCURRENT_READS_MAX)):
         results += await asyncio.gather(*some)
     return results
-
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager

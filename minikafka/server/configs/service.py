@@ -107,6 +107,8 @@ from minikafka.server.configs.store import (
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.types import BrokerId
 
+logger = logging.getLogger(__name__)
+
 ROOT = "root"
 _PACKAGE = "minikafka"
 
@@ -119,6 +121,28 @@ _LEVELS = {
     "FATAL": logging.CRITICAL,
 }
 _NAMES = {level: name for name, level in _LEVELS.items() if name != "TRACE"}
+
+ApplyQuotas = Callable[[QuotaEntity, Quotas], None]
+"""Called with an entity and all that is set for it; nothing is set when it is gone."""
+
+TOGETHER_MAX = 8
+"""Properties of which all combinations are tried, of those that cannot be used one by one."""
+
+Apply = Callable[[str, TopicConfig], None]
+"""Called with a topic and its configuration."""
+
+ApplyNamed = Callable[[str, Mapping[str, str]], None]
+"""Called with a name and everything that is set for it; nothing is set when it is gone."""
+
+_ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIG_KEYS,
+    ConfigResourceType.BROKER: BROKER_CONFIG_KEYS,
+    ConfigResourceType.GROUP: GROUP_CONFIG_KEYS,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIG_KEYS,
+}
+
+SHARE_GROUPS_REMEMBERED = 10_000
+"""Whose settings are kept as they were made: that takes 60 µs."""
 
 
 def logger_levels() -> dict[str, str]:
@@ -173,10 +197,6 @@ def alter_logger_levels(alterations: Iterable[Alteration], *, validate_only: boo
 def _level_name(logger: str) -> str:
     level = logging.getLogger(logger).getEffectiveLevel()
     return next((name for threshold, name in sorted(_NAMES.items()) if level <= threshold), "FATAL")
-
-
-ApplyQuotas = Callable[[QuotaEntity, Quotas], None]
-"""Called with an entity and all that is set for it; nothing is set when it is gone."""
 
 
 class ClientQuotaConfigs:
@@ -275,19 +295,12 @@ class ClientQuotaConfigs:
             apply(entity, quotas)
 
 
-logger = logging.getLogger(__name__)
-
-
 class _Stored(NamedTuple):
     """A property in the store, of this broker or of all."""
 
     per_broker: bool
     name: str
     text: str
-
-
-TOGETHER_MAX = 8
-"""Properties of which all combinations are tried, of those that cannot be used one by one."""
 
 
 def usable_broker_properties(
@@ -374,10 +387,6 @@ def usable_properties(
     return usable
 
 
-Apply = Callable[[str, TopicConfig], None]
-"""Called with a topic and its configuration."""
-
-
 class TopicConfigs:
     """What is set for each topic, and the configuration that it comes to. In memory; nothing waits.
 
@@ -450,10 +459,6 @@ class TopicConfigs:
     def defaults_changed(self) -> None:
         """The broker's configuration has changed, and with it what topics come to."""
         self._configs.clear()
-
-
-ApplyNamed = Callable[[str, Mapping[str, str]], None]
-"""Called with a name and everything that is set for it; nothing is set when it is gone."""
 
 
 class NamedConfigs:
@@ -532,18 +537,6 @@ class NamedConfigs:
             self._overrides.pop(name, None)
         for apply in self._followers:
             apply(name, overrides)
-
-
-_ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
-    ConfigResourceType.TOPIC: TOPIC_CONFIG_KEYS,
-    ConfigResourceType.BROKER: BROKER_CONFIG_KEYS,
-    ConfigResourceType.GROUP: GROUP_CONFIG_KEYS,
-    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIG_KEYS,
-}
-
-
-SHARE_GROUPS_REMEMBERED = 10_000
-"""Whose settings are kept as they were made: that takes 60 µs."""
 
 
 class _ShareGroup(NamedTuple):

@@ -56,6 +56,17 @@ if TYPE_CHECKING:
 else:
     control_bodies = deferred("minikafka.protocol.wire.control_bodies")
 
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_MS = 100
+"""``RequestSendThread``'s backoff."""
+
+RETRY_PAUSE_MS_MAX = 1_000
+"""The longest pause while a broker has no store: each try makes it ask the store for its new topics."""
+
+QUEUED_MAX = 10_000
+"""Requests that wait for a broker which does not answer. Its session ends long before there are so many."""
+
 
 def without_superseded(queue: deque[ControlRequest]) -> None:
     """Leave out of the first request of ``queue`` what later ones say again, all of it if nothing is left."""
@@ -109,18 +120,6 @@ def _carry_over_new(queue: deque[ControlRequest], dropped: list[LeaderAndIsrPart
             )
             new.difference_update((each.topic_partition, each.topic_id) for each in partitions)
             queue[index] = msgspec.structs.replace(request, partitions=partitions)
-
-
-logger = logging.getLogger(__name__)
-
-RETRY_PAUSE_MS = 100
-"""``RequestSendThread``'s backoff."""
-
-RETRY_PAUSE_MS_MAX = 1_000
-"""The longest pause while a broker has no store: each try makes it ask the store for its new topics."""
-
-QUEUED_MAX = 10_000
-"""Requests that wait for a broker which does not answer. Its session ends long before there are so many."""
 
 
 class Send(Protocol):

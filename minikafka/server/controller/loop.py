@@ -79,6 +79,8 @@ from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 _KIND_OF: Final[dict[type[events.Event], str]] = {
     events.Elected: "ControllerChange",
     events.BrokersChanged: "LeaderElection",
@@ -101,6 +103,12 @@ _KIND_OF: Final[dict[type[events.Event], str]] = {
 _UNCLEAN_ELECTIONS: Final = {True: "UncleanLeaderElectionEnable", False: "TopicUncleanLeaderElectionEnable"}
 
 KINDS: Final = tuple(dict.fromkeys((*_KIND_OF.values(), *_UNCLEAN_ELECTIONS.values())))
+
+STORE_RETRY_PAUSE_MS = 200
+"""Between tries of an effect while the store cannot be reached."""
+
+FIRST_REBALANCE_DELAY_MS = 5_000
+"""From the election to the first look at who leads (``KafkaController.onControllerFailover``)."""
 
 
 class ControllerStats:
@@ -235,15 +243,6 @@ def _election_config(config: TopicConfig) -> ElectionConfig:
         unclean_leader_election=config.unclean_leader_election_enable,
         min_insync_replicas=config.min_insync_replicas,
     )
-
-
-logger = logging.getLogger(__name__)
-
-STORE_RETRY_PAUSE_MS = 200
-"""Between tries of an effect while the store cannot be reached."""
-
-FIRST_REBALANCE_DELAY_MS = 5_000
-"""From the election to the first look at who leads (``KafkaController.onControllerFailover``)."""
 
 
 class EventQueue:

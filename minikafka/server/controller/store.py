@@ -84,11 +84,15 @@ from minikafka.server.cluster.coordination_store import gather_some
 from minikafka.server.cluster.features import keep_to_levels_of_kafka
 from minikafka.types import BrokerId, PartitionState, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 STATES_PER_MULTI = 1000
 """In one write of states. A ``multi`` costs one fsync, however many writes it holds; ZooKeeper takes at most
 1 MiB, and a state with its paths is below 300 bytes."""
+
+Replicas = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 
 class PartitionStates:
@@ -224,11 +228,6 @@ def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, STATES_PER_MULTI)):
         yield chunk
-
-
-logger = logging.getLogger(__name__)
-
-Replicas = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 
 class _Asked(NamedTuple):

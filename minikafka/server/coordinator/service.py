@@ -58,9 +58,16 @@ if TYPE_CHECKING:
         TicketCall,
     )
     from minikafka.server.coordinator.topic import CoordinatorLog
-    from minikafka.server.replica.partition import Partition
 else:
     hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
+
+logger = logging.getLogger(__name__)
+
+RELOAD_PAUSE_MS = 1_000
+"""Before a shard in which something went wrong is loaded again: a bug that comes back at once must not take
+all of the broker's time. Its clients hear COORDINATOR_LOAD_IN_PROGRESS, and ask again."""
+
+S = TypeVar("S", bound="CoordinatorShard")
 
 
 def load_time_sensor(metrics: Metrics, group: str, *, now_ms: int) -> Sensor:
@@ -208,16 +215,6 @@ class CoordinatorLoad:
             offset,
             error,
         )
-
-
-logger = logging.getLogger(__name__)
-
-RELOAD_PAUSE_MS = 1_000
-"""Before a shard in which something went wrong is loaded again: a bug that comes back at once must not take
-all of the broker's time. Its clients hear COORDINATOR_LOAD_IN_PROGRESS, and ask again."""
-
-
-S = TypeVar("S", bound="CoordinatorShard")
 
 
 class CoordinatorService(Generic[S]):

@@ -52,10 +52,15 @@ from minikafka.server.runtime.java_hash import java_abs, string_hash
 from minikafka.server.topics.topic_service import AUTO_CREATE_TIMEOUT_MS, TopicService
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 R = TypeVar("R")
 
 Encode = Callable[[R], tuple[bytes, bytes | None]]
 """Key and value of a record."""
+
+_IDS_REMEMBERED = 10_000
+"""Hashing an id of 20 characters takes 3 µs, which every heartbeat would pay."""
 
 
 class CoordinatorLog(Generic[R]):
@@ -119,12 +124,6 @@ class CoordinatorLog(Generic[R]):
         be now."""
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         when_committed(self._replicas, self.topic_partition, required_offset, settled, timeout_ms=timeout_ms)
-
-
-logger = logging.getLogger(__name__)
-
-_IDS_REMEMBERED = 10_000
-"""Hashing an id of 20 characters takes 3 µs, which every heartbeat would pay."""
 
 
 class TopicPlan(msgspec.Struct, frozen=True, kw_only=True):

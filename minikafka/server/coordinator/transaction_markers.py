@@ -48,6 +48,15 @@ a broker again; a pause here keeps a coordinator from asking a leader that is no
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
+CoordinatorMarkers = Sequence[tuple[int, "WriteMarkers"]]
+"""Markers, each with the leader epoch of its transaction's partition."""
+
+WrittenMarkers = Mapping[tuple[int, TopicPartition], ErrorCode]
+"""What became of each, by producer id and partition."""
+
+SendMarkers = Callable[[CoordinatorMarkers], Awaitable[WrittenMarkers]]
+"""Have the leader of the markers' partitions write them: this broker or another one."""
+
 
 class WantedMarkers(NamedTuple):
     """Markers of one transaction for partitions that one broker leads."""
@@ -64,16 +73,6 @@ class WantedMarkers(NamedTuple):
         self.shard.tell(
             lambda transactions, now_ms: transactions.markers_written(self.markers, errors, now_ms)
         )
-
-
-CoordinatorMarkers = Sequence[tuple[int, "WriteMarkers"]]
-"""Markers, each with the leader epoch of its transaction's partition."""
-
-WrittenMarkers = Mapping[tuple[int, TopicPartition], ErrorCode]
-"""What became of each, by producer id and partition."""
-
-SendMarkers = Callable[[CoordinatorMarkers], Awaitable[WrittenMarkers]]
-"""Have the leader of the markers' partitions write them: this broker or another one."""
 
 
 class MarkerChannel:

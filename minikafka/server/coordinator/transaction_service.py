@@ -53,6 +53,18 @@ else:
     messages = deferred("minikafka.coordinator.transaction.messages")
     hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
 
+_OF_STATE: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+"""Errors that say what state a transaction is in, and that no client tries again."""
+
 
 class BrokerTransactionSettings:
     """A ``TransactionSettings``. No property here changes while the broker runs; a feature's level may."""
@@ -82,19 +94,6 @@ class TransactionReplay:
 
     def marker(self, producer_id: int, *, committed: bool) -> None:
         """Nothing: no transaction writes to this topic."""
-
-
-_OF_STATE: Final = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-        ErrorCode.TRANSACTION_ABORTABLE,
-    }
-)
-"""Errors that say what state a transaction is in, and that no client tries again."""
 
 
 class _Unconfirmed(NamedTuple):

@@ -39,13 +39,7 @@ from minikafka.protocol.wire.releases import Release
 from minikafka.server.apis import api_versions
 from minikafka.server.cluster import features
 from minikafka.server.quota.client_quotas import HandlerTime
-from minikafka.server.requests import (
-    ClientRequestTiming,
-    RequestContext,
-    encode_answer,
-    fetch_metrics,
-    timed,
-)
+from minikafka.server.requests import ClientRequestTiming, RequestContext, encode_answer, fetch_metrics, timed
 from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish
@@ -102,6 +96,9 @@ _FAST_PATHS: Final = {
     int(ApiKey.CONSUMER_GROUP_HEARTBEAT): FastPath.HEARTBEAT,
 }
 
+_FINISHED = (tuple, list, PendingResponse)
+"""Answers that need no encoding. Named, because a union in the call would be built for every request."""
+
 
 class _Route(NamedTuple):
     """Where the requests of one API go."""
@@ -120,10 +117,6 @@ def _while_at_a_level(feature: str, handler: Handler) -> Handler:
         return (handler if is_on else refusal.handle)(services, context, request)
 
     return handle
-
-
-_FINISHED = (tuple, list, PendingResponse)
-"""Answers that need no encoding. Named, because a union in the call would be built for every request."""
 
 
 class Dispatcher:

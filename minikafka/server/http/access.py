@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 else:
     tls_acceptor = deferred("minikafka.network.tls_acceptor", at_start_or_never=True)
 
+logger = logging.getLogger(__name__)
+
 FAILURES_AT_ONCE = 10
 FAILURE_INTERVAL_S = 1.0
 ADDRESSES_MAX = 1_000
@@ -46,6 +48,9 @@ ADDRESSES_MAX = 1_000
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]+)(:[0-9]*)?")
 _IPV6_NEIGHBOURS = 64
 """Bits: who has one IPv6 address usually has all with the same ones."""
+
+CHECK_INTERVAL_S = 10.0
+"""A renewed certificate holds from then on at the latest."""
 
 
 class AllowedHosts:
@@ -153,12 +158,6 @@ class Failures:
             network = ipaddress.IPv6Network((address.partition("%")[0], _IPV6_NEIGHBOURS), strict=False)
             key = str(network)
         return key if key in self._forgiven_s or len(self._forgiven_s) < ADDRESSES_MAX else ""
-
-
-logger = logging.getLogger(__name__)
-
-CHECK_INTERVAL_S = 10.0
-"""A renewed certificate holds from then on at the latest."""
 
 
 class HttpTls:

@@ -60,6 +60,24 @@ SHARE, STREAMS = "share", "streams"
 OFFSETS_SEEN_MAX = 10_000
 """So many committed offsets are looked at: 13 ms, in slices."""
 
+SHARE_PARTITIONS_MAX = 500
+STREAMS_MEMBERS_MAX = 200
+
+QUOTAS_MAX = 200
+THROTTLES_MAX = 20
+
+_ANY_CLIENT = QuotaFilter({}, strict=False)
+
+CONNECTED_MAX = 200
+_SLICE_CONNECTIONS = 1_000
+
+TOPICS_MAX = 200
+PARTITIONS_MAX = 500
+"""More than anybody reads; the filter finds the others."""
+BROKERS_MAX = 200
+
+JSON_CONTENT_TYPE = "application/json"
+
 
 class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
     """What a group has committed for one partition."""
@@ -225,10 +243,6 @@ def _others(services: Services) -> list[Coordinator]:
     return [Coordinator(node_id=node_id, partitions=leaders[node_id]) for node_id in sorted(leaders)]
 
 
-SHARE_PARTITIONS_MAX = 500
-STREAMS_MEMBERS_MAX = 200
-
-
 class SharePartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A partition that this broker leads, as one share group consumes it. Only while it has members here."""
 
@@ -360,12 +374,6 @@ def _streams_member(group_id: str, member: DescribedStreamsMember) -> StreamsMem
     )
 
 
-QUOTAS_MAX = 200
-THROTTLES_MAX = 20
-
-_ANY_CLIENT = QuotaFilter({}, strict=False)
-
-
 class ClientQuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A quota that is set."""
 
@@ -466,10 +474,6 @@ def describe_quotas(services: Services) -> QuotasStatus:
     )
 
 
-CONNECTED_MAX = 200
-_SLICE_CONNECTIONS = 1_000
-
-
 class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     address: str
@@ -536,12 +540,6 @@ async def describe_security(
         ],
         connected_left_out=max(0, len(counts) - CONNECTED_MAX),
     )
-
-
-TOPICS_MAX = 200
-PARTITIONS_MAX = 500
-"""More than anybody reads; the filter finds the others."""
-BROKERS_MAX = 200
 
 
 class ThisBroker(msgspec.Struct, frozen=True, kw_only=True):
@@ -819,9 +817,6 @@ def _purgatories(services: Services) -> list[PurgatoryStatus]:
     return [
         PurgatoryStatus(name=name, delayed=delayed, watched=watched) for name, delayed, watched in waiting
     ]
-
-
-JSON_CONTENT_TYPE = "application/json"
 
 
 async def diagnostics(services: Services, kind: str, request: HttpRequest) -> HttpResponse:

@@ -91,6 +91,20 @@ _NAMES = {
     QuotaType.CONTROLLER_MUTATION: ("ControllerMutation", "tokens"),
 }
 
+CLIENT_LIFE_MS = 3_600_000
+"""``QuotaConfig.INACTIVE_SENSOR_EXPIRATION_TIME_SECONDS``."""
+
+CLIENTS_MAX = 2_000
+"""Client ids are the clients' own choice. Kafka has no limit; this one keeps a scrape of all series short."""
+
+FORGET_PAUSE_MS = 60_000
+"""Between two looks for clients that did nothing."""
+
+T = TypeVar("T")
+
+PERCENT_PER_NS = 100 / 1_000_000_000
+"""Of one second."""
+
 
 class ClientSensor:
     """Made by ``ClientQuotas`` when the first client comes that the quota counts for, and closed when the
@@ -254,16 +268,6 @@ class Violation(NamedTuple):
     observed: float
     window_ms: int
     throttle_time_ms: int
-
-
-CLIENT_LIFE_MS = 3_600_000
-"""``QuotaConfig.INACTIVE_SENSOR_EXPIRATION_TIME_SECONDS``."""
-
-CLIENTS_MAX = 2_000
-"""Client ids are the clients' own choice. Kafka has no limit; this one keeps a scrape of all series short."""
-
-FORGET_PAUSE_MS = 60_000
-"""Between two looks for clients that did nothing."""
 
 
 class Mutable(Protocol):
@@ -456,12 +460,6 @@ class ClientQuotas:
             del self._clients[client.user, client.client_id]
             self._release(client.sensors)
             client.is_limited = True  # who holds it is to ask again
-
-
-T = TypeVar("T")
-
-PERCENT_PER_NS = 100 / 1_000_000_000
-"""Of one second."""
 
 
 class HandlerTime:

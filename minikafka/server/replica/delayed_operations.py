@@ -75,13 +75,19 @@ WARMING_ROUNDS_MAX = 3
 """Passes that may find cold ranges: a header, then its records, then one that was evicted again. After
 these the loop reads from the disk itself rather than chase a page cache that is too small."""
 
-
 WATCHED_PARTITIONS_MAX = 10_000
 """So many partitions wake a parked fetch, and are counted then; of the others it hears when max wait is over.
 More are in no honest consumer's request, and each append to one of them counts all."""
 
 _NAMED_MAX = 3
 """Partitions that a ``repr`` names."""
+
+_TIMED_OUT: Final = KafkaError(
+    ErrorCode.REQUEST_TIMED_OUT, "the records were appended, but too few replicas had them in time"
+)
+
+Settled = Callable[[KafkaError | None], None]
+"""Told once what became of a write: None, when it is committed."""
 
 
 class Fetch:
@@ -367,11 +373,6 @@ class DelayedFetch(DelayedOperation):
         self.force_complete()
 
 
-_TIMED_OUT: Final = KafkaError(
-    ErrorCode.REQUEST_TIMED_OUT, "the records were appended, but too few replicas had them in time"
-)
-
-
 def _nothing() -> None:
     """What is left to do once the answer is on its way."""
 
@@ -504,10 +505,6 @@ class DelayedProduce(DelayedOperation):
         """The connection is gone: leave the purgatory, answer nothing."""
         self._is_abandoned = True
         self.force_complete()
-
-
-Settled = Callable[[KafkaError | None], None]
-"""Told once what became of a write: None, when it is committed."""
 
 
 def when_committed(

@@ -94,8 +94,28 @@ from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.types import NO_OFFSET, BrokerId, LeaderEpoch, Offset, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 FETCH_VERSION_MIN = 15
 READ_UNCOMMITTED = 0
+
+EXPECTED_ERRORS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""Of the leader, while leadership moves or a topic is new: it has not heard yet, or we have not."""
+
+EXPECTED_TIMES_MAX = 10
+"""So often an expected error may come in a row: for about 4 s with the default backoff of 1 s."""
+
+INITIAL_BACKOFF_MS = 10
+"""The first backoff after one of these; it doubles each time."""
+
+_DOUBLINGS_MAX = 20
+
+_RETRIED_ERRORS = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+"""Of our own append (Kafka: CorruptRecordException, InvalidRecordException)."""
 
 
 class LeaderConnection(Protocol):
@@ -284,22 +304,6 @@ def _forgotten(keys: Iterable[TopicIdPartition]) -> list[Body]:
     ]
 
 
-EXPECTED_ERRORS = (
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
-"""Of the leader, while leadership moves or a topic is new: it has not heard yet, or we have not."""
-
-EXPECTED_TIMES_MAX = 10
-"""So often an expected error may come in a row: for about 4 s with the default backoff of 1 s."""
-
-INITIAL_BACKOFF_MS = 10
-"""The first backoff after one of these; it doubles each time."""
-
-_DOUBLINGS_MAX = 20
-
-
 class FetchBackoff:
     """Errors that keep partitions from being fetched: logged when they begin, and the backoff of each.
 
@@ -397,10 +401,6 @@ class FollowerThrottle:
         """So much has come for a partition: it counts when it is listed, in sync or not."""
         if self._quota.is_throttled(topic_partition):
             self._quota.record(size_bytes, self._clock.monotonic_ms())
-
-
-_RETRIED_ERRORS = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
-"""Of our own append (Kafka: CorruptRecordException, InvalidRecordException)."""
 
 
 class FollowedPartitions(Generic[PartitionT]):
@@ -745,8 +745,6 @@ class FollowedPartitions(Generic[PartitionT]):
             exc_info=None if isinstance(error, KafkaError) else error,
         )
 
-
-logger = logging.getLogger(__name__)
 
 _NOT_LISTED = ListedOffset(ErrorCode.UNKNOWN_SERVER_ERROR, NO_OFFSET)
 """For a partition that the leader's answer leaves out."""

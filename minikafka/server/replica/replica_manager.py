@@ -112,6 +112,8 @@ if TYPE_CHECKING:
 else:
     partitions_file = deferred("minikafka.server.replica.partition")
 
+logger = logging.getLogger(__name__)
+
 DELETE_RECORDS_PURGE_INTERVAL: Final = 1
 """Kafka's ``delete.records.purgatory.purge.interval.requests``: deletions are few and wait for minutes."""
 
@@ -168,9 +170,6 @@ class ParkedOperations:
         """Another broker leads, or in another epoch, or the partition is not here any more."""
         self.high_watermark_moved(topic_partition)
         self.log_start_moved(topic_partition)
-
-
-logger = logging.getLogger(__name__)
 
 
 class IsrWriter(Protocol):

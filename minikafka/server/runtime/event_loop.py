@@ -22,6 +22,13 @@ from minikafka.system_clock import thread_cpu_ns
 
 logger = logging.getLogger(__name__)
 
+PROBE_INTERVAL_MS = 500
+PROBES_OF_SHARE = 20
+"""The CPU's share is that of the last ten seconds."""
+
+PROBES_OF_LAG = 120
+"""The quantiles are those of the last minute."""
+
 
 class LoopTimer(Timer):
     """A ``Timer`` that runs its expired tasks by itself, on the running loop."""
@@ -70,14 +77,6 @@ class LoopTimer(Timer):
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-
-
-PROBE_INTERVAL_MS = 500
-PROBES_OF_SHARE = 20
-"""The CPU's share is that of the last ten seconds."""
-
-PROBES_OF_LAG = 120
-"""The quantiles are those of the last minute."""
 
 
 class LoopLag:

@@ -39,6 +39,29 @@ SLICE_MS = 5
 """How long one piece of work keeps the loop. A produce request takes 0.02 ms: this is what others
 notice."""
 
+_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _SharedSlices] = WeakKeyDictionary()
+
+T = TypeVar("T")
+
+FIRST_SLICE_MS = 2
+"""How long a piece of work may last where it arrives. Metadata of 200 topics take as long."""
+
+LONG_MS = 5
+"""Work that has had so much stands in the line of the long ones."""
+
+BUSY_SLICE_NS = 250_000
+"""The first slice where other work waits in line: a request of one topic is answered in less."""
+
+IDLE_TURN_NS = 100_000
+"""In a turn of the loop that was shorter there was nothing else to do."""
+
+UNCOUNTED_NS = 200_000
+"""A first slice that took less does not count for its turn: most requests do, and cost no timer."""
+
+FULL_COLLECTIONS_HELD = 1 << 30
+"""As a threshold of the garbage collector: never. A full collection goes through all that a large request is
+made of, 0.3 s in one go, to find that it is still used."""
+
 
 class _SharedSlices:
     """Of one loop: who waits for a slice, first come first served."""
@@ -68,9 +91,6 @@ class _SharedSlices:
             loop.call_soon(self._turn, loop)
 
 
-_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _SharedSlices] = WeakKeyDictionary()
-
-
 class TimeSlice:
     """Made where the work begins; ``give_way`` after each small step of it. A turn of the loop has one slice
     for all of them together: hundreds of clients may have topics created at the same moment."""
@@ -89,28 +109,6 @@ class TimeSlice:
         """Let all other tasks have a turn, if these have lasted long enough."""
         if self._loop.time() >= self._shared.ends_at:
             await self._shared.next(self._loop)
-
-
-T = TypeVar("T")
-
-FIRST_SLICE_MS = 2
-"""How long a piece of work may last where it arrives. Metadata of 200 topics take as long."""
-
-LONG_MS = 5
-"""Work that has had so much stands in the line of the long ones."""
-
-BUSY_SLICE_NS = 250_000
-"""The first slice where other work waits in line: a request of one topic is answered in less."""
-
-IDLE_TURN_NS = 100_000
-"""In a turn of the loop that was shorter there was nothing else to do."""
-
-UNCOUNTED_NS = 200_000
-"""A first slice that took less does not count for its turn: most requests do, and cost no timer."""
-
-FULL_COLLECTIONS_HELD = 1 << 30
-"""As a threshold of the garbage collector: never. A full collection goes through all that a large request is
-made of, 0.3 s in one go, to find that it is still used."""
 
 
 class _Line:

@@ -77,6 +77,9 @@ from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.security.authorizer import Asker
 from minikafka.steps import Steps
 
+logger = logging.getLogger(__name__)
+audit_logger = logging.getLogger(AUDIT_LOGGER)
+
 UPDATE_RETRIES_MAX = 10
 """``AclAuthorizer.maxUpdateRetries``: lost races for one node before a change gives up."""
 
@@ -93,6 +96,12 @@ this one keeps a request from making the JSON of a million."""
 Entries = frozenset[AccessControlEntry]
 Change = Callable[[Entries], Awaitable[Entries]]
 """The ACLs of a pattern → what they are to be. Called again when another broker was faster."""
+
+CLASS_NAMES = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+"""Of ``authorizer.class.name``; one authorizer, which does as both do."""
 
 
 class Deletion(NamedTuple):
@@ -437,16 +446,6 @@ def _too_many(pattern: ResourcePattern, count: int) -> KafkaError:
         ErrorCode.INVALID_REQUEST,
         f"{count} ACLs of {pattern} are too many: together they must fit into {DATA_BYTES_MAX} bytes",
     )
-
-
-logger = logging.getLogger(__name__)
-audit_logger = logging.getLogger(AUDIT_LOGGER)
-
-CLASS_NAMES = (
-    "kafka.security.authorizer.AclAuthorizer",
-    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-)
-"""Of ``authorizer.class.name``; one authorizer, which does as both do."""
 
 
 def authorizer_data(config: BrokerConfig) -> AuthorizerData:

@@ -35,6 +35,11 @@ from minikafka.server.runtime.log_io import LogIo
 if TYPE_CHECKING:
     from minikafka.security.secure_setup import FirstUser
 
+SALT_BYTES = 26
+"""About what ``ScramFormatter.secureRandomBytes`` makes."""
+WRITE_ATTEMPTS_MAX = 10
+"""The brokers of a cluster may all begin with the same users at once."""
+
 
 def make_secure_setup(given: Mapping[str, Setting], directory: str | None = None) -> SecureSetup:
     """What a broker with ``given`` properties needs, made in ``directory`` (beside the data) where it is not
@@ -46,12 +51,6 @@ def make_secure_setup(given: Mapping[str, Setting], directory: str | None = None
         now=datetime.now(UTC),
         new_password=secrets.token_urlsafe,
     )
-
-
-SALT_BYTES = 26
-"""About what ``ScramFormatter.secureRandomBytes`` makes."""
-WRITE_ATTEMPTS_MAX = 10
-"""The brokers of a cluster may all begin with the same users at once."""
 
 
 async def ensure_users(store: CoordinationStore, users: Sequence[FirstUser], *, log_io: LogIo) -> None:

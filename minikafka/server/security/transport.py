@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 else:
     tls = deferred("minikafka.security.tls", at_start_or_never=True)
 
-
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 3.0
@@ -60,6 +59,9 @@ EXPIRY_WARNING_MS = 14 * 24 * 3_600_000
 
 Stamps = tuple[tuple[int, int, int] | None, ...]
 """Of each file inode, size and time of the last change (ns); None: it is not there."""
+
+ClientContext = Callable[[str], "ssl.SSLContext"]
+"""The current context of a listener, for connections that this broker makes (``TransportSecurity``)."""
 
 
 class _Loaded(NamedTuple):
@@ -291,10 +293,6 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-ClientContext = Callable[[str], "ssl.SSLContext"]
-"""The current context of a listener, for connections that this broker makes (``TransportSecurity``)."""
 
 
 class InterBrokerConnect:

@@ -88,6 +88,9 @@ ENDING = frozenset(
 )
 """After these the share partition is not what it was (``fencedSharePartitionHandler``)."""
 
+_Submitted = tuple["Transition", "asyncio.Future[KafkaError | None]"]
+"""What is to be persisted, and who is told when it is."""
+
 
 class ShareKey(NamedTuple):
     """A partition as one group consumes it."""
@@ -173,10 +176,6 @@ class ShareParts(NamedTuple):
     settings_of: Callable[[str], ShareGroupSettings]
     counts: ShareCounts
     dead_letters: DeadLetterQueues
-
-
-_Submitted = tuple["Transition", "asyncio.Future[KafkaError | None]"]
-"""What is to be persisted, and who is told when it is."""
 
 
 class _State(Enum):

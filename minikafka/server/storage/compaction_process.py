@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 else:
     cleaner = deferred("minikafka.log.compaction.cleaner")
 
+NICENESS = 19
+"""The least priority there is: a broker that wants the core gets it."""
+
 
 class Pace:
     """How long to pause. What was not used while the work rested is lost, so there are no bursts."""
@@ -48,10 +51,6 @@ class Pace:
             return 0
         self._due_ms = max(self._due_ms, now_ms) + size_bytes * 1000 / self._bytes_per_second
         return int(self._due_ms - now_ms)
-
-
-NICENESS = 19
-"""The least priority there is: a broker that wants the core gets it."""
 
 
 class Request(msgspec.Struct, frozen=True):

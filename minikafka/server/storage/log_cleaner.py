@@ -80,8 +80,12 @@ else:
     cleaner = deferred("minikafka.log.compaction.cleaner")
     staged = deferred("minikafka.log.compaction.staged_compaction")
 
+logger = logging.getLogger(__name__)
 
 _MODULE = "minikafka.server.storage.compaction_process"
+
+_READ_BYTES_MIN = 64 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CompactionProcessDied(MinikafkaError):
@@ -231,12 +235,6 @@ def _start() -> subprocess.Popen[bytes]:
         start_new_session=True,  # Ctrl-C is for the broker, which then lets this one go
         env=os.environ | {"PYTHONPATH": path},
     )
-
-
-logger = logging.getLogger(__name__)
-
-_READ_BYTES_MIN = 64 * 1024
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RemoveLater(Protocol):

@@ -72,11 +72,15 @@ from minikafka.types import (
     is_topic_name,
 )
 
+logger = logging.getLogger(__name__)
+
 ATTEMPTS_MAX = 5
 """Lost races before a write gives up."""
 
 NO_TOPIC_ID = UUID(int=0)
 """Kafka's ``Uuid.ZERO_UUID``; no topic has it."""
+
+_KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class StoredTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,11 +314,6 @@ def _encode(topic: StoredTopic) -> bytes:
 def contended(name: str) -> KafkaError:
     """Another writer was faster, each time."""
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{name}' was changed by others all the time.")
-
-
-logger = logging.getLogger(__name__)
-
-_KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def adopted_config(topic: str) -> dict[str, str]:

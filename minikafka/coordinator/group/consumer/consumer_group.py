@@ -58,6 +58,8 @@ from minikafka.protocol.internal.group_records import (
     TopicPartitions,
 )
 
+PROTOCOL_TYPE = "consumer"
+
 
 class MemberState(IntEnum):
     """Where a member stands on the way from what it owns to its target assignment."""
@@ -73,6 +75,7 @@ class MemberState(IntEnum):
 
 
 _STATES = {int(state): state for state in MemberState}
+
 
 NO_METADATA = ConsumerGroupMemberMetadataValue(client_id="", client_host="")
 NOTHING_OWNED = ConsumerGroupCurrentMemberAssignmentValue(
@@ -145,9 +148,6 @@ class GroupDraft(Draft["ConsumerGroup"]):
         """A group of the classic protocol that comes in the place of this one."""
         if replaces is not None:
             self.records += replaces.tombstones()
-
-
-PROTOCOL_TYPE = "consumer"
 
 
 class ConsumerGroup(ModernGroup[ConsumerGroupMember]):

@@ -96,6 +96,12 @@ _SILENT = {
 }
 """Why a member is fenced when the time of an operation is up."""
 
+CLASSIC_MEMBER = 0
+CONSUMER_MEMBER = 1
+
+MEMBER_ID_VERSION = 1
+"""ConsumerGroupHeartbeat since this version: the client makes its member id."""
+
 
 class JoinAfterEnd(Append):
     """A group of another kind, without members, ends; then its id is free for a classic one."""
@@ -342,10 +348,6 @@ def _sync(group: ConsumerGroup, member_id: str) -> GroupOperation:
     return GroupOperation(OperationKind.SYNC, group.group_id, member_id)
 
 
-CLASSIC_MEMBER = 0
-CONSUMER_MEMBER = 1
-
-
 def describe_group(group: ConsumerGroup, default_assignor: str) -> DescribedConsumerGroup:
     """With the ids of topics, some of which may be gone."""
     members = tuple(
@@ -372,10 +374,6 @@ def describe_group(group: ConsumerGroup, default_assignor: str) -> DescribedCons
         assignor_name=group.preferred_assignor() or default_assignor,
         members=members,
     )
-
-
-MEMBER_ID_VERSION = 1
-"""ConsumerGroupHeartbeat since this version: the client makes its member id."""
 
 
 def check_request(request: ConsumerGroupHeartbeat, assignors: tuple[str, ...]) -> None:

@@ -78,6 +78,19 @@ Owner = Callable[[UUID, int], str | None]
 """Who owns a partition, or must give it back: a member id."""
 _NONE: frozenset[int] = frozenset()
 
+REMEMBERED_MAX = 32
+"""Patterns, as many as are kept compiled."""
+
+_remembered: dict[str, Matches] = {}
+"""What patterns match, which nothing but their names decides; the latest last."""
+
+REGEX_REFRESH_INTERVAL_MS = 10_000
+"""Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS: a group looks for new topics at most this often, so that many
+of them make one rebalance."""
+REGEXES_PER_HEARTBEAT = 4
+"""So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
+takes 30 ms. Kafka has a thread for it; here the request's handler does it in steps (``regexes_due``)."""
+
 
 class Reconciliation(msgspec.Struct, frozen=True, kw_only=True):
     """What a step depends on. ``owned`` is what the member says that it owns, None if it did not say."""
@@ -296,20 +309,12 @@ def reconcile(
         write_current(draft, updated)
 
 
-REMEMBERED_MAX = 32
-"""Patterns, as many as are kept compiled."""
-
-
 class Matches(NamedTuple):
     """Which of the names that it has ``seen`` an expression matches, both in alphabetical order."""
 
     regex: str
     seen: tuple[str, ...]
     matched: tuple[str, ...]
-
-
-_remembered: dict[str, Matches] = {}
-"""What patterns match, which nothing but their names decides; the latest last."""
 
 
 def check_regex(regex: str) -> None:
@@ -357,14 +362,6 @@ def remember(matches: Matches) -> None:
 
 def _compiled(regex: str) -> Any:
     return compile_regex(regex, name="SubscribedTopicRegex")
-
-
-REGEX_REFRESH_INTERVAL_MS = 10_000
-"""Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS: a group looks for new topics at most this often, so that many
-of them make one rebalance."""
-REGEXES_PER_HEARTBEAT = 4
-"""So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
-takes 30 ms. Kafka has a thread for it; here the request's handler does it in steps (``regexes_due``)."""
 
 
 def metadata_of_heartbeat(

@@ -33,6 +33,19 @@ from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 from minikafka.types import Buffer
 
+T = TypeVar("T")
+
+MakeBody = Callable[[Any], Body | Steps[Body]]
+"""A response of what a shard answered; in steps where a request may name many things."""
+
+DECISIONS_A_STEP = 16
+"""Authorized between two looks at the clock."""
+DECIDED_AGAIN_MAX = 4
+"""How often names are gone through while the rules change meanwhile."""
+LOOKS_MAX = 2
+"""How often it is looked which expressions are due: others may be after the first ones are matched. All of
+them fit into what is remembered."""
+
 
 class GroupQuestion(NamedTuple):
     """What a request is to the group that it names; see ``ask_group``."""
@@ -109,12 +122,6 @@ def known_error(result: Any, *, knows_fenced: bool) -> ErrorCode:
     return code
 
 
-T = TypeVar("T")
-
-MakeBody = Callable[[Any], Body | Steps[Body]]
-"""A response of what a shard answered; in steps where a request may name many things."""
-
-
 class CoordinatorAnswer:
     """The response to a request that a coordinator answers, now or later. None is written for a connection
     that is gone."""
@@ -175,15 +182,6 @@ def outcome(read: Callable[[], T]) -> T | KafkaError:
         return read()
     except KafkaError as error:
         return error
-
-
-DECISIONS_A_STEP = 16
-"""Authorized between two looks at the clock."""
-DECIDED_AGAIN_MAX = 4
-"""How often names are gone through while the rules change meanwhile."""
-LOOKS_MAX = 2
-"""How often it is looked which expressions are due: others may be after the first ones are matched. All of
-them fit into what is remembered."""
 
 
 def describable_topics(services: Services, context: RequestContext) -> Permission | None:

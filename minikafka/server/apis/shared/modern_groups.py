@@ -34,6 +34,12 @@ from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 
+Described = TypeVar("Described", bound=DescribedModernGroup)
+
+MEMBERS_A_STEP = 16
+"""At 10 to 20 µs each."""
+TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
+
 
 def refusal_of_group(
     services: Services, context: RequestContext, group_id: str, *, logs: bool = True
@@ -78,13 +84,6 @@ def heartbeat_body(result: ModernGroupHeartbeatResult | KafkaError) -> Body:
         "heartbeat_interval": result.heartbeat_interval_ms,
         "assignment": assignment,
     }
-
-
-Described = TypeVar("Described", bound=DescribedModernGroup)
-
-MEMBERS_A_STEP = 16
-"""At 10 to 20 µs each."""
-TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def describe_groups(
