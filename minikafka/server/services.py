@@ -30,8 +30,7 @@ from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.group_service import GroupService
-from minikafka.server.coordinator.share_persister import StatePersister
-from minikafka.server.coordinator.share_service import ShareService
+from minikafka.server.coordinator.share_service import ShareService, StatePersister
 from minikafka.server.coordinator.transaction_service import TransactionService
 from minikafka.server.coordinator.transaction_verification import TransactionVerification
 from minikafka.server.quota.client_metrics import ClientMetricsManager

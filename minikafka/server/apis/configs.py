@@ -22,7 +22,7 @@ from minikafka.config.resource import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation
-from minikafka.server.apis import diagnostics, traces
+from minikafka.server.apis import diagnostics
 from minikafka.server.apis.shared.authorization import denied_config, denied_on_cluster
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.runtime.work_scheduler import TimeSlice
@@ -201,7 +201,7 @@ async def handle_incremental_alter_configs(services: Services, context: RequestC
     topic, the group, or for all else the cluster (TOPIC_, GROUP_, CLUSTER_AUTHORIZATION_FAILED).
     ``validate_only`` checks and writes nothing.
 
-    Minikafka's own: trace sessions, as the resource ``traces`` of the type ``DIAGNOSTICS`` (``apis.traces``).
+    Minikafka's own: trace sessions, as the resource ``traces`` of the type ``DIAGNOSTICS`` (``diagnostics``).
 
     Versions: 1 flexible.
     """
@@ -210,7 +210,7 @@ async def handle_incremental_alter_configs(services: Services, context: RequestC
         alterations = [Alteration(config.name, config.config_operation, config.value) for config in configs]
         if resource.type == DIAGNOSTICS:
             tracer, validate_only = services.replica_manager.tracer, request.validate_only
-            traces.alter(tracer, resource.name, alterations, validate_only=validate_only)
+            diagnostics.alter(tracer, resource.name, alterations, validate_only=validate_only)
             return
         await services.configs.alter_incrementally(resource, alterations, validate_only=request.validate_only)
 

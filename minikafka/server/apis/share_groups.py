@@ -52,19 +52,17 @@ from minikafka.server.apis.shared.authorization import (
 )
 from minikafka.server.apis.shared.coordinator_requests import (
     ask_group,
+    assigned_topics,
     check_group_id,
     client_host,
     client_id,
-)
-from minikafka.server.apis.shared.leader_offsets import latest_offsets
-from minikafka.server.apis.shared.modern_groups import (
-    assigned_topics,
     describe_groups,
     heartbeat_body,
     member_body,
     refusal_of_group,
     refusal_of_topics,
 )
+from minikafka.server.apis.shared.leader_offsets import latest_offsets
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.coordinator.share_service import Operation
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields

@@ -28,8 +28,14 @@ from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis import refusal as refused
 from minikafka.server.apis.shared.authorization import is_authorized_on_cluster, permission
-from minikafka.server.apis.shared.coordinator_requests import ask_group, client_host, client_id
-from minikafka.server.apis.shared.modern_groups import describe_groups, refusal_of_group, refusal_of_topics
+from minikafka.server.apis.shared.coordinator_requests import (
+    ask_group,
+    client_host,
+    client_id,
+    describe_groups,
+    refusal_of_group,
+    refusal_of_topics,
+)
 from minikafka.server.apis.topics import NEVER, MutationQuota
 from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields

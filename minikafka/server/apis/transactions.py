@@ -64,7 +64,7 @@ from minikafka.server.apis.shared.coordinator_requests import (
 )
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC, is_internal, validate_topic_name
 from minikafka.server.coordinator.hosted_shard import RequestTicket
-from minikafka.server.coordinator.transaction_markers import CoordinatorMarkers, WrittenMarkers
+from minikafka.server.coordinator.transaction_service import CoordinatorMarkers, WrittenMarkers
 from minikafka.server.replica.delayed_operations import when_committed
 from minikafka.server.requests import NO_ERROR, RequestContext, encode_answer, error_fields
 from minikafka.server.services import Services

@@ -41,8 +41,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.server.cluster.change_notifications import ChangeNotifications
-from minikafka.server.cluster.coordination_store import mapped_store_failures
+from minikafka.server.cluster.coordination_store import ChangeNotifications, mapped_store_failures
 from minikafka.server.security.scram_credentials import ScramCredentials
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.service import load_time_sensor, max_and_avg_sensor
-from minikafka.server.coordinator.share_persister import StatePersister
-from minikafka.server.coordinator.share_service import ShareService
+from minikafka.server.coordinator.share_service import ShareService, StatePersister
 from minikafka.server.coordinator.topic import (
     CoordinatorTopic,
     TopicPlan,
@@ -46,8 +45,12 @@ from minikafka.server.coordinator.topic import (
     share_group_state_topic,
     transaction_state_topic,
 )
-from minikafka.server.coordinator.transaction_markers import SendMarkers, TransactionMarkerChannels
-from minikafka.server.coordinator.transaction_service import BrokerTransactionSettings, TransactionService
+from minikafka.server.coordinator.transaction_service import (
+    BrokerTransactionSettings,
+    SendMarkers,
+    TransactionMarkerChannels,
+    TransactionService,
+)
 from minikafka.server.coordinator.transaction_verification import AskHere, TransactionVerification
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.event_loop import LoopTimer

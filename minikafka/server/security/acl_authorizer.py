@@ -71,8 +71,12 @@ from minikafka.security.acl import (
     parse_super_users,
 )
 from minikafka.security.authorizer_data import AuthorizerData, Decision
-from minikafka.server.cluster.change_notifications import RETRY_PAUSE_MS, ChangeNotifications
-from minikafka.server.cluster.coordination_store import gather_some, mapped_store_failures
+from minikafka.server.cluster.coordination_store import (
+    RETRY_PAUSE_MS,
+    ChangeNotifications,
+    gather_some,
+    mapped_store_failures,
+)
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.security.authorizer import Asker
 from minikafka.steps import Steps

@@ -7,20 +7,21 @@ delete it. The states of partitions below it are the controller's (``controller/
 Invariants: a topic is created with its configuration in one ``multi``, so it is there as a whole or not at
 all; a write that changes what it read names the version that it read.
 
-**The stored topics as a starting broker needs them**: which logs are its own, and what to do when none is
-stored. Kafka: ``LogManager.isStrayKraftReplica`` and ``deleteStrayReplicas``.
-
-Adoption: topics for the partitions that lie in the log directories when the store knows no topic at all. This
-is the state of directories that Apache Kafka wrote (its topics are in the metadata log of KRaft, or in
-ZooKeeper), and of a broker whose coordination file was lost. Kafka has nothing like it: its brokers set such
-directories aside as strays, which is right when the store knows better and wrong when it knows nothing. A
-store that knows any topic is believed, see ``StoredTopics.is_stray``.
+**At a start** the stored topics say which logs are a broker's own. Kafka: ``LogManager.isStrayKraftReplica``
+and ``deleteStrayReplicas``.
 
 **Adoption**: topics for the partitions that lie in the log directories when the store knows no topic at all.
 This is the state of directories that Apache Kafka wrote (its topics are in the metadata log of KRaft, or in
 ZooKeeper), and of a broker whose coordination file was lost. Kafka has nothing like it: its brokers set such
 directories aside as strays, which is right when the store knows better and wrong when it knows nothing. A
 store that knows any topic is believed, see ``StoredTopics.is_stray``.
+
+What is done: a topic gets the id that its ``partition.metadata`` files say, or a new one, and partitions from
+0 to the highest that is there; those without a directory are created empty. Its configuration is not in the
+directories. So that no default deletes data, adopted topics keep their records for ever
+(``retention.ms`` and ``retention.bytes`` are -1), and Kafka's internal ones stay compacted. Leadership goes
+on above the leader epochs in the logs (``StoredTopics.adopt``). All topics enter the store in one write:
+either the next start finds all adopted, or it adopts all again.
 
 What is not a partition of a plausible topic fails the start and changes nothing. So does a log directory that
 is offline, for its partitions would be created a second time.
