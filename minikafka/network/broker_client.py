@@ -31,9 +31,8 @@ from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocol
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.frame_reader import FrameReader
-from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import OWN_SOFTWARE, SUPPORTED, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import AnyBody, decode_response, encode_request
-from minikafka.protocol.wire.releases import OWN_SOFTWARE
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:

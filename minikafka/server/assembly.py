@@ -24,7 +24,7 @@ from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.broker_stats import RefusedKind
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Handler
-from minikafka.protocol.wire.releases import OLDER
+from minikafka.protocol.wire.api_versions import OLDER
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
 from minikafka.server.cluster.broker_connection import Connect, ControllerConnection

@@ -21,7 +21,7 @@ from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection
-from minikafka.protocol.wire.releases import Release
+from minikafka.protocol.wire.api_versions import Release
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.features import FinalizedFeatures, FinalizedFeatureStore

@@ -10,7 +10,7 @@ librdkafka prints a line about itself when it finds them, and every client asks 
 subscription is found by clients that connect after it was made.
 
 ``api.versions`` of the broker's configuration has it look like an older release, but to our own brokers
-and tools (``protocol.wire.releases``).
+and tools (``protocol.wire.api_versions``).
 
 It says, too, which levels of which features the broker supports, and at which the cluster stands
 (``server.cluster.features``). By ``transaction.version`` producers choose the protocol of their transactions.
@@ -31,9 +31,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey, Release, VersionRange
 from minikafka.protocol.wire.codec import Body
-from minikafka.protocol.wire.releases import Release
 from minikafka.server.cluster.features import FEATURES, FIRST_EPOCH, FinalizedFeatures
 from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services

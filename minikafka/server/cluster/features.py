@@ -24,7 +24,7 @@ Level 0 is that of a feature that is not there: its APIs are answered with UNSUP
 that knows the second version of the transaction protocol chooses it at ``transaction.version`` 2; the first
 is always served. Java's producer looks at the level (``TransactionManager``); librdkafka, aiokafka and
 kafka-python do not. A release that ``api.versions`` imitates has levels of its own
-(``protocol.wire.releases``).
+(``protocol.wire.api_versions``).
 
 The levels are in the store, in ``/feature``, where Kafka on ZooKeeper kept them. There is no such node until
 a level is changed: every feature is at its default. Or until an Apache Kafka 3.9 comes into the cluster,
@@ -57,14 +57,14 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.named_tuple import NamedTuple
-from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.protocol.wire.releases import (
+from minikafka.protocol.wire.api_versions import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
     METADATA_VERSION,
     SHARE_GROUP_APIS,
     STREAMS_GROUP_APIS,
     TRANSACTION_VERSION,
+    ApiKey,
 )
 from minikafka.server.cluster.coordination_store import mapped_store_failures
 from minikafka.types import BrokerId

@@ -44,11 +44,9 @@ from minikafka.metrics.registry import Sensor
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import TRANSACTION_VERSION, ApiKey
 from minikafka.protocol.wire.codec import Body
-from minikafka.protocol.wire.releases import TRANSACTION_VERSION
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory
-from minikafka.purgatory.timing_wheel import Timer
+from minikafka.purgatory.purgatory import DelayedOperationPurgatory, Timer
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
 from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.cluster.metadata_cache import MetadataCache

@@ -27,7 +27,7 @@ from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, Release, VersionRange
 from minikafka.protocol.wire.codec import (
     AnyBody,
     RequestHeader,
@@ -35,7 +35,6 @@ from minikafka.protocol.wire.codec import (
     encode_response,
     read_request_header,
 )
-from minikafka.protocol.wire.releases import Release
 from minikafka.server.apis import api_versions
 from minikafka.server.cluster import features
 from minikafka.server.quota.client_quotas import HandlerTime

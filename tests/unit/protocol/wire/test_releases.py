@@ -10,8 +10,7 @@ import pytest
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
 
 from minikafka.config.broker import BROKER_CONFIG_KEYS
-from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.protocol.wire.releases import OLDER
+from minikafka.protocol.wire.api_versions import OLDER, ApiKey
 from minikafka.server.cluster.features import DEFAULT_LEVELS
 
 DATA = Path("tests/support/data")
