@@ -54,7 +54,7 @@ from minikafka.metrics.broker_stats import Refusal, Refused, RefusedKind
 from minikafka.metrics.request_metrics import Phase, RequestMetrics, quantiles
 from minikafka.network.addresses import format_address
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.purgatory.purgatory import DelayedOperation, DelayedOperationPurgatory
+from minikafka.purgatory import DelayedOperation, DelayedOperationPurgatory
 from minikafka.server.coordinator.hosted_shard import HostedShard, operation_text
 from minikafka.server.replica.delayed_operations import DelayedFetch, DelayedProduce
 from minikafka.server.replica.partition import Partition

@@ -41,7 +41,7 @@ from minikafka.metrics.registry import Sensor
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory, Timer
+from minikafka.purgatory import DelayedOperationPurgatory, Timer
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.coordinator.service import CoordinatorService
 from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic

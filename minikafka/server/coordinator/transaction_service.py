@@ -46,7 +46,7 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.api_versions import TRANSACTION_VERSION, ApiKey
 from minikafka.protocol.wire.codec import Body
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory, Timer
+from minikafka.purgatory import DelayedOperationPurgatory, Timer
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
 from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.cluster.metadata_cache import MetadataCache

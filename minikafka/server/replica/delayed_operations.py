@@ -54,7 +54,7 @@ from typing import Final
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse, Result
-from minikafka.purgatory.purgatory import DelayedOperation
+from minikafka.purgatory import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
     NO_REPLICA,

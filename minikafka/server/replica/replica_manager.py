@@ -91,7 +91,7 @@ from minikafka.protocol.control import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from minikafka.purgatory.purgatory import PURGE_INTERVAL, DelayedOperation, DelayedOperationPurgatory, Timer
+from minikafka.purgatory import PURGE_INTERVAL, DelayedOperation, DelayedOperationPurgatory, Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.replication.partition_replicas import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache

@@ -16,7 +16,7 @@ from collections import deque
 
 from minikafka.clock import Clock
 from minikafka.metrics.request_metrics import Reservoir
-from minikafka.purgatory.purgatory import DelayedOperation, Timer, TimerTask, fail
+from minikafka.purgatory import DelayedOperation, Timer, TimerTask, fail
 from minikafka.system_clock import thread_cpu_ns
 
 logger = logging.getLogger(__name__)

@@ -49,7 +49,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.request_metrics import Histogram
 from minikafka.named_tuple import NamedTuple
-from minikafka.purgatory.purgatory import DelayedOperation, Timer, TimerTask
+from minikafka.purgatory import DelayedOperation, Timer, TimerTask
 from minikafka.server.replica.partition import LATEST_TIMESTAMP, OffsetAndEpoch, Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo

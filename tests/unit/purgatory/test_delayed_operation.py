@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.clock import ManualClock
-from minikafka.purgatory.purgatory import DelayedOperation, Timer
+from minikafka.purgatory import DelayedOperation, Timer
 
 
 class Recorded(DelayedOperation):
