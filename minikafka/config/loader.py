@@ -57,8 +57,19 @@ _CLASSES = {f"{_CLASS_PREFIX}{name}": name for name in (FILE, DIRECTORY, ENVIRON
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 """``ConfigTransformer.DEFAULT_PATTERN``: provider, path if there is one, key."""
-
 """A file of secrets is a few KiB; a larger one is something else, given by mistake."""
+
+ENVIRONMENT_PREFIX = "MINIKAFKA_"
+NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE", "MINIKAFKA_PASSWORD"})
+"""Variables of the command line tools, which may be set where a broker starts."""
+FILE_BYTES_MAX = 1024 * 1024
+"""A configuration is a few KiB; a larger file is something else, given by mistake."""
+
+_LIKELY_TYPO = 0.88
+"""How alike (``difflib``) an unknown name in a file must be to a known one to be called a typo of it. Kafka's
+own properties that are not here stay below."""
+
+_NAMED = re.compile(r"for configuration (\S+):")
 
 
 def is_of_providers(name: str) -> bool:
@@ -196,17 +207,6 @@ def resolve_properties(properties: Mapping[str, str], *, environment: Mapping[st
     return {
         name: providers.resolve(name, text) for name, text in properties.items() if not is_of_providers(name)
     }
-
-
-ENVIRONMENT_PREFIX = "MINIKAFKA_"
-NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE", "MINIKAFKA_PASSWORD"})
-"""Variables of the command line tools, which may be set where a broker starts."""
-FILE_BYTES_MAX = 1024 * 1024
-"""A configuration is a few KiB; a larger file is something else, given by mistake."""
-
-_LIKELY_TYPO = 0.88
-"""How alike (``difflib``) an unknown name in a file must be to a known one to be called a typo of it. Kafka's
-own properties that are not here stay below."""
 
 
 class Setting(NamedTuple):
@@ -492,9 +492,6 @@ def _nearest(name: str, names: Iterable[str], *, cutoff: float) -> str | None:
 
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return close[0] if close else None
-
-
-_NAMED = re.compile(r"for configuration (\S+):")
 
 
 def _with_origin(message: str, origins: Mapping[str, str]) -> str:

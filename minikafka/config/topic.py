@@ -35,6 +35,27 @@ _REPLICA = re.compile(r"([0-9]+):([0-9]+)", re.ASCII)
 _DIGITS_MAX = 10
 """Of INT_MAX; zeros in front do not count."""
 
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+)
+MEDIUM = Importance.MEDIUM
+
+CleanupPolicy = Literal["compact", "delete"]
+CompressionTypeName = Literal["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]
+TimestampTypeName = Literal["CreateTime", "LogAppendTime"]
+
+MINUTE_MS = 60 * 1000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+DECOMPRESSED_BYTES_UNBOUND = 2147483639
+"""The longest array of Java's: Kafka's way to say that there is no bound."""
+
 
 class AllPartitions(Enum):
     """The one value that says: all partitions of a topic (Kafka's ``AllReplicas``)."""
@@ -43,6 +64,7 @@ class AllPartitions(Enum):
 
 
 ThrottledPartitions = frozenset[int] | AllPartitions
+
 
 ALL: Final = AllPartitions.ALL
 NONE: Final[frozenset[int]] = frozenset()
@@ -86,29 +108,6 @@ def _parse(replica: str) -> tuple[int, int] | None:
         return None
     partition, broker_id = int(partition_digits or 0), int(broker_digits or 0)
     return (partition, broker_id) if max(partition, broker_id) <= INT_MAX else None
-
-
-BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
-    ConfigType.BOOLEAN,
-    ConfigType.STRING,
-    ConfigType.INT,
-    ConfigType.LONG,
-    ConfigType.DOUBLE,
-    ConfigType.LIST,
-)
-MEDIUM = Importance.MEDIUM
-
-CleanupPolicy = Literal["compact", "delete"]
-CompressionTypeName = Literal["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]
-TimestampTypeName = Literal["CreateTime", "LogAppendTime"]
-
-MINUTE_MS = 60 * 1000
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
-
-
-DECOMPRESSED_BYTES_UNBOUND = 2147483639
-"""The longest array of Java's: Kafka's way to say that there is no bound."""
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,28 @@ from minikafka.protocol.wire.writing import Body, Writer, compile_writer, unsign
 UNREADABLE: Final = (PeerProtocolError, *MALFORMED)
 """What ``read_body`` raises of a body that is not what its version says."""
 
+_FOREVER: Final = 0x7FFF
+
+NO_TIMESTAMP: Final = -1
+"""Where there is none (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
+
+OFFSET_COMMIT: Final = 1
+"""The type of a committed offset's record."""
+
+_ZERO_UUID = UUID(int=0)
+
+_I32: Final = Struct(">i")
+_I64: Final = Struct(">q")
+_KEY_START: Final = Struct(">hh")
+_VALUE_3_START: Final = Struct(">hqih")
+_VALUE_4_START: Final = Struct(">hqiB")
+_VALUE_4_END: Final = Struct(">qB")
+_VALUE_4_FIXED: Final = Struct(">hqi")
+_TOPIC_ID_TAG: Final = b"\x01\x00\x10"
+"""One tagged field: tag 0, 16 bytes."""
+
+_I16: Final = Struct(">h")
+
 
 def read_body(reader: Reader, data: bytes | memoryview) -> Any:
     return reader(memoryview(data), 2, [ELEMENTS_MAX])[0]
@@ -65,9 +87,6 @@ def why_unreadable(cause: Exception) -> str:
     if isinstance(cause, PeerProtocolError):
         return str(cause)
     return "a string is not UTF-8" if isinstance(cause, UnicodeDecodeError) else "it ends too early"
-
-
-_FOREVER: Final = 0x7FFF
 
 
 class Field(NamedTuple):
@@ -159,6 +178,7 @@ _SUBTOPOLOGY = (
     Field("repartition_source_topics", _TOPIC_INFO, is_array=True),
     Field("copartition_groups", _COPARTITION_GROUP, is_array=True),
 )
+
 
 SCHEMAS: Final[dict[int, RecordSchema]] = {
     0: _OFFSET_COMMIT._replace(name="LegacyOffsetCommit"),
@@ -382,15 +402,6 @@ def _field(field: Field, version: int, *, flexible: bool) -> FieldSchema:
     return FieldSchema(
         field.name, kafka_type, entity, field.is_array, field.nullable, field.tag, field.default
     )
-
-
-NO_TIMESTAMP: Final = -1
-"""Where there is none (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
-
-OFFSET_COMMIT: Final = 1
-"""The type of a committed offset's record."""
-
-_ZERO_UUID = UUID(int=0)
 
 
 class Kind(NamedTuple):
@@ -728,17 +739,6 @@ KIND_OF_KEY: Final = {kind.key: kind for kind in KINDS}
 KIND_OF_TYPE: Final = {kind.record_type: kind for kind in KINDS} | {0: KINDS[0]}
 
 
-_I32: Final = Struct(">i")
-_I64: Final = Struct(">q")
-_KEY_START: Final = Struct(">hh")
-_VALUE_3_START: Final = Struct(">hqih")
-_VALUE_4_START: Final = Struct(">hqiB")
-_VALUE_4_END: Final = Struct(">qB")
-_VALUE_4_FIXED: Final = Struct(">hqi")
-_TOPIC_ID_TAG: Final = b"\x01\x00\x10"
-"""One tagged field: tag 0, 16 bytes."""
-
-
 def encode_offset_commit(
     key: OffsetCommitKey, value: OffsetCommitValue | None
 ) -> tuple[bytes, bytes | None] | None:
@@ -831,9 +831,6 @@ def _decode_value(value: bytes | memoryview) -> OffsetCommitValue | None:
         commit_timestamp_ms=commit_timestamp_ms,
         topic_id=topic_id,
     )
-
-
-_I16: Final = Struct(">h")
 
 
 class UnreadableRecord(Exception):

@@ -42,6 +42,36 @@ from minikafka.types import Buffer
 
 _I32 = Struct(">i")
 
+PATTERN_BYTES_MAX: Final = 1 << 20
+"""Of a request that is cut here, about 30,000 partitions: far from what may not be read in one go."""
+
+_REPLICA_STATE_SINCE: Final = 15
+_LIMITS_BYTES: Final = 21
+"""Max wait, min bytes, max bytes, isolation level, session id and epoch; behind the replica id up to version
+14, which has four more."""
+_NO_SESSION: Final = (0, -1)
+_CORRELATION_ID_AT: Final = 4
+"""In the request behind api key and version, in the answer behind its size."""
+_FIXED_FROM: Final = 8
+_TOPIC_ID_BYTES: Final = 16
+
+WantedFields = tuple[int, int, int, int, int, int]
+"""Partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
+
+_WANTED = Struct(">iiqiqix")
+"""With the byte behind it: no tagged fields."""
+_TAGS_AT: Final = _WANTED.size - 1
+
+# The answer ------------------------------------------------------------------------------------------------
+_HEAD = Struct(">iiBihi")
+"""Size, correlation id, no tagged fields; throttle time, error code, session id."""
+_PARTITION = Struct(">ihqqq")
+_NOTHING = Struct(">ihqqqBiBB")
+"""A partition with its aborted transactions (none or null), no preferred replica, no records, no tags."""
+_PREFERRED = Struct(">i")
+_ABORTED = Struct(">qqB")
+_NO_REPLICA: Final = -1
+
 
 class ProducePattern:
     """What a Produce request has in common with the next one like it. Made by ``produce_pattern``."""
@@ -175,27 +205,6 @@ def _unsigned_varint_in(frame: memoryview, position: int) -> tuple[int, int]:
     return position, value
 
 
-PATTERN_BYTES_MAX: Final = 1 << 20
-"""Of a request that is cut here, about 30,000 partitions: far from what may not be read in one go."""
-
-_REPLICA_STATE_SINCE: Final = 15
-_LIMITS_BYTES: Final = 21
-"""Max wait, min bytes, max bytes, isolation level, session id and epoch; behind the replica id up to version
-14, which has four more."""
-_NO_SESSION: Final = (0, -1)
-_CORRELATION_ID_AT: Final = 4
-"""In the request behind api key and version, in the answer behind its size."""
-_FIXED_FROM: Final = 8
-_TOPIC_ID_BYTES: Final = 16
-
-WantedFields = tuple[int, int, int, int, int, int]
-"""Partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
-
-_WANTED = Struct(">iiqiqix")
-"""With the byte behind it: no tagged fields."""
-_TAGS_AT: Final = _WANTED.size - 1
-
-
 class FetchPattern:
     """What a Fetch request has in common with the next one like it. Made by ``of``."""
 
@@ -269,18 +278,6 @@ def _cut(frame: memoryview, at: int, end: int) -> list[tuple[bytes, list[WantedF
         previous = topic_id
         at = stop + 1
     return topics if topics and at == end else None
-
-
-# The answer ------------------------------------------------------------------------------------------------
-
-_HEAD = Struct(">iiBihi")
-"""Size, correlation id, no tagged fields; throttle time, error code, session id."""
-_PARTITION = Struct(">ihqqq")
-_NOTHING = Struct(">ihqqqBiBB")
-"""A partition with its aborted transactions (none or null), no preferred replica, no records, no tags."""
-_PREFERRED = Struct(">i")
-_ABORTED = Struct(">qqB")
-_NO_REPLICA: Final = -1
 
 
 class FetchAnswer:
