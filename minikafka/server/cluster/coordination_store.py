@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_PAUSE_MS = 500
+"""Between two questions to a store that does not answer."""
 
 CONCURRENT_READS_MAX = 100
 """A task costs the loop 0.05 ms, and no other task gets a turn while they all start."""

@@ -68,7 +68,6 @@ PATIENCE_MS: Final = 15_000
 PAUSE_MS: Final = 20
 PAUSE_MAX_MS: Final = 1_000
 
-
 _AGAIN: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

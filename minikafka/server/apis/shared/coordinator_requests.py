@@ -53,6 +53,7 @@ from minikafka.steps import Steps, each
 from minikafka.types import Buffer
 
 T = TypeVar("T")
+Described = TypeVar("Described", bound=DescribedModernGroup)
 
 MakeBody = Callable[[Any], Body | Steps[Body]]
 """A response of what a shard answered; in steps where a request may name many things."""
@@ -64,8 +65,6 @@ DECIDED_AGAIN_MAX = 4
 LOOKS_MAX = 2
 """How often it is looked which expressions are due: others may be after the first ones are matched. All of
 them fit into what is remembered."""
-
-Described = TypeVar("Described", bound=DescribedModernGroup)
 
 MEMBERS_A_STEP = 16
 """At 10 to 20 µs each."""
