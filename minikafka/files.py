@@ -36,8 +36,15 @@ if TYPE_CHECKING:
 else:
     exchange = deferred("minikafka.exchange")
 
-
 _NO_DISK_FAILURES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ENOENT})
+
+SECTOR_BYTES = 512
+"""What disks write at once, or not at all."""
+
+_MAX_IOV = 1024
+"""Linux's IOV_MAX: buffers in one pwritev."""
+
+_NOWAIT = getattr(os, "RWF_NOWAIT", None)
 
 
 def is_disk_failure(error: BaseException) -> bool:
@@ -197,15 +204,6 @@ class Files(Protocol):
     def lock(self, path: str) -> DirectoryLock:
         """Take the exclusive lock file ``path``. Raises BlockingIOError when another process holds it."""
         ...
-
-
-SECTOR_BYTES = 512
-"""What disks write at once, or not at all."""
-
-_MAX_IOV = 1024
-"""Linux's IOV_MAX: buffers in one pwritev."""
-
-_NOWAIT = getattr(os, "RWF_NOWAIT", None)
 
 
 def _shared_bits(directory: str, bits: int) -> int:

@@ -20,8 +20,14 @@ from pathlib import Path
 from minikafka.cli.shared.commands import FAILURE, OK, parse_addresses
 from minikafka.cli.shared.credentials import read_password_file
 from minikafka.errors import ConfigError, MinikafkaError
-from minikafka.security.certificate_names import check_host, check_name
-from minikafka.security.directory import PASSWORD_FILE, RENEWED_BEFORE, Certificate, SecurityDirectory
+from minikafka.security.directory import (
+    PASSWORD_FILE,
+    RENEWED_BEFORE,
+    Certificate,
+    SecurityDirectory,
+    check_host,
+    check_name,
+)
 from minikafka.security.secure_setup import ADMIN_USER
 
 PROG = "minikafka certs"

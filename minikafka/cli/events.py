@@ -39,15 +39,15 @@ from minikafka.cli.shared.commands import (
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.event_file import (
+from minikafka.flight_recorder.events import KINDS
+from minikafka.flight_recorder.selection import EventFilter, ShownEvent, show
+from minikafka.flight_recorder.storage import (
     CURRENT_NAME,
     OLD_NAME,
     UnreadableEventFile,
+    decode_event,
     read_event_file,
 )
-from minikafka.flight_recorder.events import KINDS
-from minikafka.flight_recorder.ring import decode_event
-from minikafka.flight_recorder.selection import EventFilter, ShownEvent, show
 from minikafka.network.broker_client import BrokerUnavailable
 
 PROG = "minikafka events"
@@ -64,7 +64,7 @@ _HEADS: Final = ("TIME", "BROKER", "KIND", "SUBJECT", "WHAT")
 
 
 class _Page(msgspec.Struct):
-    """Of one broker (``server.apis.documents.events.EventsDocument``), as far as it matters here."""
+    """Of one broker (``server.apis.documents.EventsDocument``), as far as it matters here."""
 
     events: list[_ShownHere]
     last_sequence: int

@@ -31,8 +31,7 @@ from minikafka.cli.shared.commands import (
 )
 from minikafka.config.definition import SHORT_MAX
 from minikafka.errors import KafkaError
-from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.protocol.wire.releases import OWN_SOFTWARE
+from minikafka.protocol.wire.api_versions import OWN_SOFTWARE, ApiKey
 
 PROG = "minikafka features"
 ACTIONS = ("describe", "upgrade", "downgrade", "disable")

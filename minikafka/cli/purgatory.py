@@ -1,6 +1,6 @@
 """``minikafka purgatory``: what waits on the brokers, under which keys, since when and until when.
 
-minikafka's own; it asks the brokers over the Kafka port (``server.apis.documents.purgatory``). ``--wheel``
+minikafka's own; it asks the brokers over the Kafka port (``server.apis.documents``). ``--wheel``
 draws the levels of the timing wheel that they all wait on.
 
 Exit status: 0 when all was shown, 1 when a broker did not answer, 2 for bad usage.

@@ -24,6 +24,56 @@ ASSIGNOR_NAME = "streams.assignor.name"
 
 BOOLEAN, INT, STRING, MEDIUM = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, Importance.MEDIUM
 
+STREAMS_ASSIGNORS = ("sticky",)
+"""What ``group.streams.assignors`` may have."""
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+
+_BOUNDED = (
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    "share.heartbeat.interval.ms",
+    "share.session.timeout.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "share.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.assignment.interval.ms",
+)
+"""Those that a broker has a default, a least and a highest value for, in the order in which Kafka checks:
+``group.K.NAME``, ``group.K.min.NAME`` and ``group.K.max.NAME`` for K.NAME."""
+
+_MOST = {
+    "streams.num.standby.replicas": "group.streams.max.standby.replicas",
+    "streams.num.warmup.replicas": "group.streams.max.warmup.replicas",
+}
+_LEAST = {"streams.task.offset.interval.ms": "group.streams.min.task.offset.interval.ms"}
+"""Those that a broker has a default and one bound for."""
+_OF_BROKER = (
+    *_BOUNDED,
+    "consumer.assignor.offload.enable",
+    "share.assignor.offload.enable",
+    "streams.assignor.offload.enable",
+    *_MOST,
+    *_LEAST,
+    "streams.initial.rebalance.delay.ms",
+    "streams.rack.aware.assignment.tags",
+    "streams.acceptable.recovery.lag",
+)
+"""Those that a broker has a default for."""
+
+GroupBounds = Any
+"""The properties of a broker, or something that has those of ``_BOUNDED`` (``GroupCoordinatorConfig``,
+``ShareGroupConfig``)."""
+
+BY_DURATION = "by_duration:"
+_DURATION = re.compile(
+    r"\+?P(?=.)(?:(\d{1,9})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:[.,](\d{0,9}))?S)?)?",
+    re.IGNORECASE,
+)
+
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A field is the property's name with underscores for dots; the defaults are Kafka's."""
@@ -191,51 +241,6 @@ def broker_synonym(name: str) -> str:
     return "group.streams.assignors" if name == ASSIGNOR_NAME else BROKER_PREFIX + name
 
 
-STREAMS_ASSIGNORS = ("sticky",)
-"""What ``group.streams.assignors`` may have."""
-DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
-
-_BOUNDED = (
-    "consumer.heartbeat.interval.ms",
-    "consumer.session.timeout.ms",
-    "consumer.assignment.interval.ms",
-    "share.heartbeat.interval.ms",
-    "share.session.timeout.ms",
-    "share.record.lock.duration.ms",
-    "share.delivery.count.limit",
-    "share.partition.max.record.locks",
-    "share.assignment.interval.ms",
-    "streams.heartbeat.interval.ms",
-    "streams.session.timeout.ms",
-    "streams.assignment.interval.ms",
-)
-"""Those that a broker has a default, a least and a highest value for, in the order in which Kafka checks:
-``group.K.NAME``, ``group.K.min.NAME`` and ``group.K.max.NAME`` for K.NAME."""
-
-_MOST = {
-    "streams.num.standby.replicas": "group.streams.max.standby.replicas",
-    "streams.num.warmup.replicas": "group.streams.max.warmup.replicas",
-}
-_LEAST = {"streams.task.offset.interval.ms": "group.streams.min.task.offset.interval.ms"}
-"""Those that a broker has a default and one bound for."""
-_OF_BROKER = (
-    *_BOUNDED,
-    "consumer.assignor.offload.enable",
-    "share.assignor.offload.enable",
-    "streams.assignor.offload.enable",
-    *_MOST,
-    *_LEAST,
-    "streams.initial.rebalance.delay.ms",
-    "streams.rack.aware.assignment.tags",
-    "streams.acceptable.recovery.lag",
-)
-"""Those that a broker has a default for."""
-
-GroupBounds = Any
-"""The properties of a broker, or something that has those of ``_BOUNDED`` (``GroupCoordinatorConfig``,
-``ShareGroupConfig``)."""
-
-
 def group_config(bounds: GroupBounds, overrides: Mapping[str, str]) -> GroupConfig:
     """What holds for a group that sets ``overrides``, which were checked.
 
@@ -291,13 +296,6 @@ def _allowed(bounds: GroupBounds, name: str) -> tuple[int, int]:
     if name in _MOST:
         return 0, getattr(bounds, _MOST[name].replace(".", "_"))
     return _of_broker(bounds, name, "min_"), _of_broker(bounds, name, "max_")
-
-
-BY_DURATION = "by_duration:"
-_DURATION = re.compile(
-    r"\+?P(?=.)(?:(\d{1,9})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:[.,](\d{0,9}))?S)?)?",
-    re.IGNORECASE,
-)
 
 
 def auto_offset_reset(text: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Where a broker's configuration comes from: a file, the environment, the command line.
+"""Where a broker's configuration comes from: a file, the environment, the command line, and what they name.
 
 The command line is stronger than the environment, that than the file, that than the defaults. A property that
 a stronger place sets takes its other names with it (``log.retention.hours`` on the command line beats
@@ -12,19 +12,14 @@ a stronger place sets takes its other names with it (``log.retention.hours`` on 
   those are not read. An unknown name is an error.
 - **Command line**: ``name=value``. An unknown name is an error.
 
-With ``config.loader``, in the file or on the command line, values of all places may refer to what stands
-elsewhere (``config.loader``). An error about such a value has the reference in its place.
-
-Values that stand elsewhere: ``${file:/path:key}``, ``${directory:/path:key}``, ``${env:NAME}`` (KIP-297,
-KIP-421, KIP-632).
-
-Kafka: ``ConfigTransformer``, ``FileConfigProvider``, ``DirectoryConfigProvider``, ``EnvVarConfigProvider``,
-``AbstractConfig.resolveConfigVariables``. ``config.providers=NAME,…`` names providers,
-``config.loader.NAME.class`` says what each of them is (Kafka's class), ``config.loader.NAME.param.…``
-how it works: ``allowed.paths`` of files and directories, ``allowlist.pattern`` of variables. Without
-``config.loader``, and for a provider that it does not name, texts stay as they are.
-
-What comes out is not looked at again. Errors name the property, the provider and the file, never a value.
+**Values that stand elsewhere**: ``${file:/path:key}``, ``${directory:/path:key}``, ``${env:NAME}`` (KIP-297,
+KIP-421, KIP-632). Kafka: ``ConfigTransformer``, ``FileConfigProvider``, ``DirectoryConfigProvider``,
+``EnvVarConfigProvider``, ``AbstractConfig.resolveConfigVariables``. ``config.providers=NAME,…``, in the file
+or on the command line, names providers for values of all places; ``config.providers.NAME.class`` says what
+each of them is (Kafka's class), ``config.providers.NAME.param.…`` how it works: ``allowed.paths`` of files
+and directories, ``allowlist.pattern`` of variables. Without ``config.providers``, and for a provider that it
+does not name, texts stay as they are. What comes out is not looked at again. An error about such a value has
+the reference in its place, and names the property, the provider and the file, never a value.
 
 Where it differs from Kafka: a key that is not there, a path that is not allowed and a provider without a
 class are errors; Kafka leaves the text as it is, and the broker then has ``${…}`` for a password.
@@ -62,8 +57,19 @@ _CLASSES = {f"{_CLASS_PREFIX}{name}": name for name in (FILE, DIRECTORY, ENVIRON
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 """``ConfigTransformer.DEFAULT_PATTERN``: provider, path if there is one, key."""
-
 """A file of secrets is a few KiB; a larger one is something else, given by mistake."""
+
+ENVIRONMENT_PREFIX = "MINIKAFKA_"
+NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE", "MINIKAFKA_PASSWORD"})
+"""Variables of the command line tools, which may be set where a broker starts."""
+FILE_BYTES_MAX = 1024 * 1024
+"""A configuration is a few KiB; a larger file is something else, given by mistake."""
+
+_LIKELY_TYPO = 0.88
+"""How alike (``difflib``) an unknown name in a file must be to a known one to be called a typo of it. Kafka's
+own properties that are not here stay below."""
+
+_NAMED = re.compile(r"for configuration (\S+):")
 
 
 def is_of_providers(name: str) -> bool:
@@ -201,17 +207,6 @@ def resolve_properties(properties: Mapping[str, str], *, environment: Mapping[st
     return {
         name: providers.resolve(name, text) for name, text in properties.items() if not is_of_providers(name)
     }
-
-
-ENVIRONMENT_PREFIX = "MINIKAFKA_"
-NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE", "MINIKAFKA_PASSWORD"})
-"""Variables of the command line tools, which may be set where a broker starts."""
-FILE_BYTES_MAX = 1024 * 1024
-"""A configuration is a few KiB; a larger file is something else, given by mistake."""
-
-_LIKELY_TYPO = 0.88
-"""How alike (``difflib``) an unknown name in a file must be to a known one to be called a typo of it. Kafka's
-own properties that are not here stay below."""
 
 
 class Setting(NamedTuple):
@@ -497,9 +492,6 @@ def _nearest(name: str, names: Iterable[str], *, cutoff: float) -> str | None:
 
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return close[0] if close else None
-
-
-_NAMED = re.compile(r"for configuration (\S+):")
 
 
 def _with_origin(message: str, origins: Mapping[str, str]) -> str:

@@ -27,6 +27,20 @@ from minikafka.config.definition import HIDDEN, ConfigKey, ConfigType, Importanc
 from minikafka.errors import ConfigError
 from minikafka.named_tuple import NamedTuple
 
+_TIERED = "There is no tiered storage: all segments are in log.dirs."
+_PLUG_IN = "Plug-ins are Java classes, and cannot run here."
+_OWN_TOKEN = "The token that a broker logs in with to other brokers comes by sasl.jaas.config alone."
+_UNSTABLE = "There are no versions here that Kafka holds back."
+
+_PYTHON_TYPES: Final[Mapping[ConfigType, object]] = {
+    ConfigType.BOOLEAN: bool,
+    ConfigType.INT: int,
+    ConfigType.SHORT: int,
+    ConfigType.LONG: int,
+    ConfigType.DOUBLE: float,
+    ConfigType.LIST: tuple[str, ...],
+}
+
 
 class KafkaProperty(msgspec.Struct, frozen=True):
     """A property as Kafka defines it."""
@@ -65,11 +79,6 @@ class Treatment(NamedTuple):
     only: tuple[str, ...] | None = None
     """The values that can be given beside Kafka's default; None: any."""
 
-
-_TIERED = "There is no tiered storage: all segments are in log.dirs."
-_PLUG_IN = "Plug-ins are Java classes, and cannot run here."
-_OWN_TOKEN = "The token that a broker logs in with to other brokers comes by sasl.jaas.config alone."
-_UNSTABLE = "There are no versions here that Kafka holds back."
 
 TREATMENTS: Final = (
     Treatment(
@@ -238,16 +247,6 @@ def treatment_of(name: str) -> Treatment | None:
         if any(each.endswith(".") and name.startswith(each) for each in treatment.names):
             return treatment
     return None
-
-
-_PYTHON_TYPES: Final[Mapping[ConfigType, object]] = {
-    ConfigType.BOOLEAN: bool,
-    ConfigType.INT: int,
-    ConfigType.SHORT: int,
-    ConfigType.LONG: int,
-    ConfigType.DOUBLE: float,
-    ConfigType.LIST: tuple[str, ...],
-}
 
 
 @cache

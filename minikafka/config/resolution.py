@@ -40,6 +40,8 @@ from minikafka.config.security import PER_LISTENER_KEYS, listener_property
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig, check_topic_config
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 
+MIN_ISR = "min.insync.replicas"
+
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
     """One place that gives a property a value (``DescribeConfigsSynonym``)."""
@@ -131,9 +133,6 @@ def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str | No
         return topic_config(broker, texts)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-
-
-MIN_ISR = "min.insync.replicas"
 
 
 def check_min_isr(current: Mapping[str, str], overrides: Mapping[str, str], *, per_broker: bool) -> None:

@@ -20,6 +20,10 @@ from minikafka.types import BrokerId
 LIST_BYTES_MAX = 0x7FFF
 """What APPEND may make of a list: a longer one could not be told or set in one string of the protocol."""
 
+DIAGNOSTICS: Final = 120
+"""Our own type: a question to a broker about itself (``server/apis/diagnostics``), and its trace sessions.
+Kafka's are powers of two, and 128 is more than the wire's signed byte holds."""
+
 
 class ConfigResourceType(IntEnum):
     """Kafka's ``ConfigResource.Type``; the numbers are the wire's."""
@@ -30,11 +34,6 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
-
-
-DIAGNOSTICS: Final = 120
-"""Our own type: a question to a broker about itself (``server/apis/diagnostics``), and its trace sessions.
-Kafka's are powers of two, and 128 is more than the wire's signed byte holds."""
 
 
 class ConfigResource(NamedTuple):

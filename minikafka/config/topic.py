@@ -4,9 +4,8 @@ Defaults and bounds are those of Kafka 4.x (KIP-1030: ``segment.bytes`` at least
 hour ahead of the broker's clock). Bounds are checked where text is read; a ``TopicConfig`` made in code may
 go beyond them, which is how tests get small segments.
 
-Which replicas of a topic replicate under a throttle: ``partition:broker,partition:broker,...``, or ``*``.
-
-Kafka: ``ThrottledReplicaListValidator``, ``TopicConfigHandler.parseThrottledPartitions``; KIP-73. The topic
+**Which replicas replicate under a throttle**: ``partition:broker,partition:broker,...``, or ``*``. Kafka:
+``ThrottledReplicaListValidator``, ``TopicConfigHandler.parseThrottledPartitions``; KIP-73. The topic
 properties ``leader.replication.throttled.replicas`` and ``follower.replication.throttled.replicas`` are such
 lists. Empty entries are fine behind the last one, as in Kafka, whose lists may end in commas.
 """
@@ -36,6 +35,27 @@ _REPLICA = re.compile(r"([0-9]+):([0-9]+)", re.ASCII)
 _DIGITS_MAX = 10
 """Of INT_MAX; zeros in front do not count."""
 
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+)
+MEDIUM = Importance.MEDIUM
+
+CleanupPolicy = Literal["compact", "delete"]
+CompressionTypeName = Literal["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]
+TimestampTypeName = Literal["CreateTime", "LogAppendTime"]
+
+MINUTE_MS = 60 * 1000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+DECOMPRESSED_BYTES_UNBOUND = 2147483639
+"""The longest array of Java's: Kafka's way to say that there is no bound."""
+
 
 class AllPartitions(Enum):
     """The one value that says: all partitions of a topic (Kafka's ``AllReplicas``)."""
@@ -44,6 +64,7 @@ class AllPartitions(Enum):
 
 
 ThrottledPartitions = frozenset[int] | AllPartitions
+
 
 ALL: Final = AllPartitions.ALL
 NONE: Final[frozenset[int]] = frozenset()
@@ -87,29 +108,6 @@ def _parse(replica: str) -> tuple[int, int] | None:
         return None
     partition, broker_id = int(partition_digits or 0), int(broker_digits or 0)
     return (partition, broker_id) if max(partition, broker_id) <= INT_MAX else None
-
-
-BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
-    ConfigType.BOOLEAN,
-    ConfigType.STRING,
-    ConfigType.INT,
-    ConfigType.LONG,
-    ConfigType.DOUBLE,
-    ConfigType.LIST,
-)
-MEDIUM = Importance.MEDIUM
-
-CleanupPolicy = Literal["compact", "delete"]
-CompressionTypeName = Literal["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]
-TimestampTypeName = Literal["CreateTime", "LogAppendTime"]
-
-MINUTE_MS = 60 * 1000
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
-
-
-DECOMPRESSED_BYTES_UNBOUND = 2147483639
-"""The longest array of Java's: Kafka's way to say that there is no bound."""
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):

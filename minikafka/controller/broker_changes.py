@@ -1,4 +1,4 @@
-"""Brokers come, go, come back, or tell new addresses.
+"""Brokers come, go, come back (also from an unclean stop), or tell new addresses.
 
 Kafka: ``KafkaController.processBrokerChange``, ``onBrokerStartup``, ``onBrokerFailure``,
 ``onReplicasBecomeOffline``, ``processBrokerModification``.
@@ -14,9 +14,8 @@ Where it differs from Kafka:
 - A reassignment that waits for a broker is looked at when it comes, but not begun again: its leader knows of
   it, and the broker hears of it with all that it has.
 
-Brokers that come back from an unclean stop: what they held counts less from then on (KIP-966).
-
-Kafka: ``ReplicationControlManager.handleUncleanBrokerShutdown`` of KRaft. A process that was killed has lost
+**After an unclean stop** what a broker held counts less (KIP-966). Kafka:
+``ReplicationControlManager.handleUncleanBrokerShutdown`` of KRaft. A process that was killed has lost
 nothing, a machine that lost power may have; a broker cannot tell them apart, and so the controller does not.
 They leave the ISRs and are eligible no more, and where no other is left, the partition waits for its last
 known leader. Where it differs: Kafka marks that election as unclean (the leader has to recover, KIP-704).
@@ -31,7 +30,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from minikafka.controller.context import ControllerContext, PartitionStatus, Replicas, ReplicaStatus
-from minikafka.controller.effects import Step, VersionedState
+from minikafka.controller.effects import Step, VersionedState, read_brokers, read_states, write_states
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import (
     ElectionStrategy,
@@ -40,8 +39,9 @@ from minikafka.controller.partition_state_machine import (
 )
 from minikafka.controller.reassignment import finish_caught_up
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.store_access import read_brokers, read_states, write_states
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition, joined
+
+_log = logging.getLogger(__name__)
 
 
 def handle_unclean_shutdowns(
@@ -106,9 +106,6 @@ def _log_distrust(
         _log.warning("%s; no replica is sure to hold all that was committed", text)
     else:
         _log.info("%s", text)
-
-
-_log = logging.getLogger(__name__)
 
 
 def broker_change(machines: Machines) -> Step[None]:

@@ -18,10 +18,9 @@ Invariants, which ``validate`` checks between steps:
 Where it differs from Kafka: a forgotten topic is forgotten as a whole (Kafka keeps its statuses); replicas
 are kept by broker, because almost all questions are about the replicas of one.
 
-The states of partitions and replicas as the controller sees them, and from which each may be reached.
-
-Kafka: ``PartitionState`` and ``ReplicaState`` with their ``validPreviousStates``. They are called status
-here, because ``PartitionState`` is what the store has about a partition: its leader, epoch and ISR.
+**Statuses** of partitions and replicas, and from which each may be reached. Kafka: ``PartitionState`` and
+``ReplicaState`` with their ``validPreviousStates``. They are called status here, because ``PartitionState``
+is what the store has about a partition: its leader, epoch and ISR.
 
 A partition's status::
 

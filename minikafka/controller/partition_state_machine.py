@@ -1,6 +1,6 @@
 """Partitions from one status to another, and the elections on the way.
 
-Kafka: ``ZkPartitionStateMachine``; the statuses and their valid predecessors are in ``states``.
+Kafka: ``ZkPartitionStateMachine``; the statuses and their valid predecessors are in ``context``.
 
     to NEW            nothing but the status
     NEW to ONLINE     the first state is created: the online replicas are the ISR, the first of them leads;
@@ -20,8 +20,7 @@ because its answer got lost, a topic that was created together with its states);
 leader elected, where Kafka gives up until the next controller. ``AFTER_ABSENCE`` does not exist in Kafka, and
 ``SAME_LEADER`` is ``KafkaController.updateLeaderEpochAndSendRequest`` there.
 
-Who leads a partition, and who is in its ISR afterwards. Pure: a state in, a state or None out.
-
+**Elections**: who leads a partition, and who is in its ISR afterwards. Pure: a state in, a state or None out.
 Kafka: ``Election``, ``PartitionLeaderElectionAlgorithms``; leader recovery: KIP-704.
 
 Invariants:
@@ -52,14 +51,16 @@ from minikafka.controller.context import (
     StateChangeFailed,
     log_failures,
 )
-from minikafka.controller.effects import ElectionConfig, Step, VersionedState
-from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.store_access import (
+from minikafka.controller.effects import (
+    ElectionConfig,
+    Step,
+    VersionedState,
     create_states,
     read_election_configs,
     read_states,
     write_states,
 )
+from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.protocol.control import keep_eligible
 from minikafka.types import NO_LEADER, BrokerId, LeaderEpoch, PartitionState, TopicPartition
 

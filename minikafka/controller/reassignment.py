@@ -1,8 +1,6 @@
-"""Partitions get other replicas while their leaders lead: the twelve steps from one assignment to the next.
+"""Partitions get other replicas while their leaders lead: the twelve steps, and what asks for them.
 
-Kafka: ``KafkaController.onPartitionReassignment``; KIP-455. The origin (OAR) is what a partition has, the
-target (RAR) what it shall have; until the end its assignment names both (``ReplicaAssignment``)::
-
+**The steps** from one assignment to the next.
     U1  the assignment with origin and target goes into the store, where the API has not written it already
     U2  and into memory
         While the ISR misses some of the target:
@@ -48,9 +46,8 @@ Where it differs from Kafka:
   has had no leader yet is created if one of the target can lead it, where Kafka gives up.
 - B6 is refused when another target was written meanwhile; the topic's watch brings that one.
 
-Where reassignments come from: topics' nodes, the admin node, and a controller that did not finish.
-
-Kafka: ``KafkaController.processPartitionReassignment`` (``processZkPartitionReassignment``,
+**Where reassignments come from**: topics' nodes, the admin node, and a controller that did not finish. Kafka:
+``KafkaController.processPartitionReassignment`` (``processZkPartitionReassignment``,
 ``maybeBuildReassignment``, ``validateReplicas``), ``initializePartitionReassignments``.
 
 - AlterPartitionReassignments is served by any broker, which writes the way to the target into the topic's
@@ -75,16 +72,20 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from minikafka.controller.context import ControllerContext, PartitionStatus, Replicas, ReplicaStatus
-from minikafka.controller.effects import AssignmentChange, Remind, Step, TopicRecord, VersionedState
-from minikafka.controller.events import CaughtUpReassignmentsDue
-from minikafka.controller.machines import Machines
-from minikafka.controller.partition_state_machine import ElectionStrategy
-from minikafka.controller.store_access import (
+from minikafka.controller.effects import (
+    AssignmentChange,
+    Remind,
+    Step,
+    TopicRecord,
+    VersionedState,
     leave_reassignments,
     read_reassignments,
     read_states,
     write_assignments,
 )
+from minikafka.controller.events import CaughtUpReassignmentsDue
+from minikafka.controller.machines import Machines
+from minikafka.controller.partition_state_machine import ElectionStrategy
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -95,6 +96,8 @@ TOGETHER_MS = 1_000
 """How long a partition that is ready waits for others. A client that is refused by a leader which has moved
 away asks for the topic's metadata, and so learns of all that have moved together; of one that moves later it
 learns by being refused again. librdkafka pauses for 100 ms each time."""
+
+ReassignmentRequests = dict[TopicPartition, AssignmentChange]
 
 
 def reassign(
@@ -209,8 +212,6 @@ def _is_complete(
 
 
 # The request
-
-
 def u1_request_into_store(requests: Mapping[TopicPartition, AssignmentChange]) -> Step[list[TopicPartition]]:
     """Returns those that the store has now."""
     return (yield from write_assignments(requests))
@@ -224,8 +225,6 @@ def u2_request_into_memory(context: ControllerContext, requests: Assignments) ->
 
 
 # While the new replicas are not in the ISR
-
-
 def a1_new_leader_epoch(machines: Machines, partitions: Iterable[TopicPartition]) -> Step[None]:
     """Of partitions without a leader only clients hear."""
     context = machines.context
@@ -256,8 +255,6 @@ def a2_start_new_replicas(machines: Machines, partitions: Collection[TopicPartit
 
 
 # When they are
-
-
 def b1_new_replicas_online(machines: Machines, moving: Assignments) -> Step[None]:
     targets: dict[BrokerId, list[TopicPartition]] = {}
     for each, assignment in moving.items():
@@ -345,8 +342,6 @@ def leave_admin_node(
 
 
 # Replicas
-
-
 def _with_status(
     context: ControllerContext, replicas: Replicas, status: ReplicaStatus
 ) -> dict[BrokerId, list[TopicPartition]]:
@@ -364,9 +359,6 @@ def _started(context: ControllerContext, replicas: Replicas) -> dict[BrokerId, l
         broker: [each for each in partitions if statuses[broker][each] is not ReplicaStatus.NON_EXISTENT]
         for broker, partitions in replicas.items()
     }
-
-
-ReassignmentRequests = dict[TopicPartition, AssignmentChange]
 
 
 def resume_reassignments(machines: Machines) -> Step[None]:

@@ -1,6 +1,6 @@
 """Replicas from one status to another, and what their brokers are told on the way.
 
-Kafka: ``ZkReplicaStateMachine``; the statuses and their valid predecessors are in ``states``.
+Kafka: ``ZkReplicaStateMachine``; the statuses and their valid predecessors are in ``context``.
 
     to NEW                   LeaderAndIsr to the replica, if its partition has a leader
     NEW to ONLINE            nothing: the election that created the partition has told it
@@ -40,10 +40,15 @@ from minikafka.controller.context import (
     StateChangeFailed,
     log_failures,
 )
-from minikafka.controller.effects import Step, VersionedState
+from minikafka.controller.effects import (
+    Step,
+    VersionedState,
+    read_election_configs,
+    read_states,
+    write_states,
+)
 from minikafka.controller.partition_state_machine import same_leader, without_replica
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.store_access import read_election_configs, read_states, write_states
 from minikafka.protocol.control import keep_eligible
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition
 

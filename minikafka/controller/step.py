@@ -13,11 +13,10 @@ conditional write that was decided before fails. The leader's part is to decide 
 of the new leader epoch only. While no controller is elected nothing is watched: a leader should not expand an
 ISR with a broker whose registration is newer than what it has fetched.
 
-A broker that is about to stop has its partitions led by others first.
-
-Kafka: ``KafkaController.doControlledShutdown``. Where the broker leads, another member of the ISR does. It
-follows nothing any more and leaves the ISRs. From now on, until it registers again, it is elected nowhere.
-A partition without another replica, or whose topic is being deleted, has no other leader and is not counted
+**Controlled shutdown**: a broker that is about to stop has its partitions led by others first. Kafka:
+``KafkaController.doControlledShutdown``. Where the broker leads, another member of the ISR does. It follows
+nothing any more and leaves the ISRs. From now on, until it registers again, it is elected nowhere. A
+partition without another replica, or whose topic is being deleted, has no other leader and is not counted
 among what remains.
 
 Where it differs from Kafka: followers are told to stop once, with their leaving of the ISR; Kafka tells them
@@ -25,9 +24,8 @@ before as well. Where another broker leads now, the replica goes OFFLINE at once
 leader until its process ends, may be in the ISR again by then, and producers wait until it is out for the
 second time. A broker epoch that is not the registered one is refused, whichever of both is older.
 
-The first step of a new controller: read everything, tell all brokers, put everything in order.
-
-Kafka: ``KafkaController.onControllerFailover``, ``initializeControllerContext``. The order, as in Kafka: old
+**The first step** of a new controller: read everything, tell all brokers, put everything in order. Kafka:
+``KafkaController.onControllerFailover``, ``initializeControllerContext``. The order, as in Kafka: old
 announcements are dropped, since everything is read now; brokers, topics and states; requests to delete
 topics; UpdateMetadata, so that all brokers know who is alive before any is told whom to follow; replicas;
 partitions, where the elections are; reassignments; deletions; preferred leaders.
@@ -40,10 +38,9 @@ Where it differs from Kafka:
   its place (KIP-101). Kafka leaves such a partition in its old epoch.
 - The request to delete a topic that does not exist is dropped; Kafka deletes the nodes once more.
 
-What brokers answer: replicas on lost log directories, and replicas that are deleted.
-
-Kafka: ``KafkaController.processLeaderAndIsrResponseReceived``,
-``processTopicDeletionStopReplicaResponseReceived``, ``processLogDirEventNotification``.
+**What brokers answer**: replicas on lost log directories, and replicas that are deleted. Kafka:
+``KafkaController.processLeaderAndIsrResponseReceived``, ``processTopicDeletionStopReplicaResponseReceived``,
+``processLogDirEventNotification``.
 
 A broker that loses a log directory announces that, not what lay in it. It is told again what it has, with a
 LeaderAndIsr, and answers KAFKA_STORAGE_ERROR for what it has no more (KIP-112).
@@ -57,9 +54,8 @@ Where it differs from Kafka: a replica that is answered for without an error aft
 again at once; Kafka waits for the broker's restart. Only replicas that are ONLINE or NEW are asked about,
 Kafka asks about all that are not NEW: the others are known to be lost, or are being stopped or deleted.
 
-Topics and partitions come and go, and leaders write new ISRs.
-
-Kafka: ``KafkaController.processTopicChange``, ``processPartitionModifications``, ``onNewPartitionCreation``,
+**Topics and partitions** come and go, and leaders write new ISRs. Kafka:
+``KafkaController.processTopicChange``, ``processPartitionModifications``, ``onNewPartitionCreation``,
 ``processTopicDeletion``, ``processIsrChangeNotification``. A topic's node says too what is to be reassigned
 (``reassignment``).
 
@@ -71,8 +67,7 @@ Where it differs from Kafka:
 - A topic's node that was written is read once, for new partitions and for new assignments of the others; for
   those Kafka's controller is asked by the API, and ignores the node.
 
-Elections that are asked for: preferred leaders, unclean ones, and the balance that is kept by itself.
-
+**Elections that are asked for**: preferred leaders, unclean ones, and the balance that is kept by itself.
 Kafka: ``KafkaController.processReplicaLeaderElection``, ``onReplicaElection``,
 ``checkAndTriggerAutoLeaderRebalance``, ``fetchPendingPreferredReplicaElections``; KIP-460.
 
@@ -98,7 +93,18 @@ from minikafka.controller.broker_changes import (
     replicas_become_online,
 )
 from minikafka.controller.context import ControllerContext, PartitionStatus, ReplicaStatus
-from minikafka.controller.effects import Step
+from minikafka.controller.effects import (
+    Step,
+    drop_topic_deletions,
+    read_brokers,
+    read_states,
+    read_topic_deletions,
+    read_topic_records,
+    read_topics,
+    take_isr_changes,
+    take_log_dir_events,
+    take_preferred_elections,
+)
 from minikafka.controller.events import (
     BrokersChanged,
     CaughtUpReassignmentsDue,
@@ -135,22 +141,19 @@ from minikafka.controller.reassignment import (
     resume_reassignments,
 )
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
-from minikafka.controller.store_access import (
-    drop_topic_deletions,
-    read_brokers,
-    read_states,
-    read_topic_deletions,
-    read_topic_records,
-    read_topics,
-    take_isr_changes,
-    take_log_dir_events,
-    take_preferred_elections,
-)
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.protocol.control import EPOCH_DURING_DELETE, ControlledShutdownResponse
 from minikafka.types import NO_LEADER, BrokerId, ElectionType, TopicPartition, joined
 
+_log = logging.getLogger(__name__)
+
 Elections = dict[TopicPartition, KafkaError | None]
+
+_BY_TYPE = {
+    ElectionType.PREFERRED: (ElectionStrategy.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    ElectionType.UNCLEAN: (ElectionStrategy.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+}
+"""How each type elects, and what is answered when no leader can be elected."""
 
 
 def leader_elections(
@@ -222,13 +225,6 @@ def _elect(
     return results
 
 
-_BY_TYPE = {
-    ElectionType.PREFERRED: (ElectionStrategy.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
-    ElectionType.UNCLEAN: (ElectionStrategy.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
-}
-"""How each type elects, and what is answered when no leader can be elected."""
-
-
 def _is_needed(
     context: ControllerContext, topic_partition: TopicPartition, election_type: ElectionType
 ) -> bool:
@@ -244,9 +240,6 @@ def _can_lead(context: ControllerContext, topic_partition: TopicPartition) -> bo
     state = context.leadership[topic_partition].state
     replicas = context.assignments[topic_partition].replicas
     return preferred_replica_election(state, replicas, context.online_replicas(topic_partition)) is not None
-
-
-_log = logging.getLogger(__name__)
 
 
 def controlled_shutdown(

@@ -36,11 +36,10 @@ import logging
 from collections.abc import Iterable
 
 from minikafka.controller.context import ControllerContext, PartitionStatus, Replicas, ReplicaStatus
-from minikafka.controller.effects import Step
+from minikafka.controller.effects import Step, delete_topic_nodes, drop_topic_deletions
 from minikafka.controller.partition_state_machine import PartitionStateMachine
 from minikafka.controller.replica_state_machine import ReplicaStateMachine
 from minikafka.controller.request_batch import update_metadata
-from minikafka.controller.store_access import delete_topic_nodes, drop_topic_deletions
 from minikafka.types import BrokerId, TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -18,9 +18,7 @@ With ``background=False`` neither happens: the owner of the clock calls ``renew`
 Not as in ZooKeeper: the session of a client that is cut off ends for it as soon as the client itself can tell
 (its lease has run out), even before another client has ended it.
 
-The tree in a SQLite file: schema, opening, and what one transaction does.
-
-Synchronous, and one thread's property; ``sqlite.py`` is the asynchronous store around it.
+``SqliteClient`` is synchronous, and one thread's property.
 
 Tables: ``nodes`` (keyed by parent and name, so that children are one range), ``sessions`` (leases),
 ``changes`` (what was created, set or deleted by which write, for the watches of other clients; kept until
@@ -102,6 +100,9 @@ from minikafka.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
 SWITCH_PAUSE_MS = 10
 """Between tries to switch a new file to the write-ahead log; only the SQL thread waits."""
 APPLICATION_ID = 0x6D6B6166
@@ -139,6 +140,16 @@ _STAT = (
 )
 
 Change = tuple[EventType, str]
+
+SESSION_TIMEOUT_MS = 18_000
+"""Kafka's ``zookeeper.session.timeout.ms``."""
+POLL_INTERVAL_MS = 50
+"""How late a watch may learn of another broker's write. 20 polls a second cost up to 0.4 % of a core, nearly
+all of it for waking up."""
+BUSY_TIMEOUT_MS = 5_000
+"""How long a call waits for another process's transaction; those take milliseconds."""
+MEMORY = ":memory:"
+"""SQLite's name for a database that is not in a file."""
 
 
 class SqliteTree:
@@ -544,20 +555,6 @@ def _key(path: str) -> tuple[str, str]:
 
 def _alive(now_ms: int, timeout_ms: int, expires_ms: int) -> bool:
     return now_ms < expires_ms <= now_ms + timeout_ms
-
-
-SESSION_TIMEOUT_MS = 18_000
-"""Kafka's ``zookeeper.session.timeout.ms``."""
-POLL_INTERVAL_MS = 50
-"""How late a watch may learn of another broker's write. 20 polls a second cost up to 0.4 % of a core, nearly
-all of it for waking up."""
-BUSY_TIMEOUT_MS = 5_000
-"""How long a call waits for another process's transaction; those take milliseconds."""
-MEMORY = ":memory:"
-"""SQLite's name for a database that is not in a file."""
-
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 
 class SqliteStore:

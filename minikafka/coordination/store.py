@@ -61,6 +61,10 @@ DATA_BYTES_MAX = 1_000_000
 MULTI_BYTES_MAX = 1_000_000
 """The ``op_bytes`` of a ``multi`` that every engine takes. SQLite takes larger ones, ZooKeeper does not."""
 
+_BAD_CHARACTERS = "[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]"
+"""What ZooKeeper's ``PathUtils.validatePath`` refuses in a path. Compiled for the first path that may have
+one: it takes 1 ms."""
+
 
 class StoreError(MinikafkaError):
     """What a store operation raises. ``operation_index`` says which operation of a ``multi`` it was."""
@@ -270,11 +274,6 @@ class CoordinationStore(Protocol):
     async def ensure_path(self, path: str) -> None:
         """Create the node and its missing ancestors, empty and persistent. Existing ones are kept."""
         ...
-
-
-_BAD_CHARACTERS = "[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]"
-"""What ZooKeeper's ``PathUtils.validatePath`` refuses in a path. Compiled for the first path that may have
-one: it takes 1 ms."""
 
 
 def validate_path(path: str, *, sequential: bool = False) -> None:

@@ -19,13 +19,9 @@ Not as in the other engines:
 - A node without data has none at all in ZooKeeper, as Kafka makes it, not data of no bytes.
 - ``session_timeout_ms`` is what was asked for; the server keeps it between 2 and 20 of its ticks.
 
-How it is reached, and who may change the nodes, is a ``ZooKeeperSecurity``; as in Kafka nodes that are there
-already keep their access control lists.
-
-How ZooKeeper is reached, out of a broker's properties.
-
-Kafka: ``KafkaServer.zkClientConfigFromKafkaConfig``; of the JAAS section ``Client`` there is the property
-``zookeeper.sasl.jaas.config``.
+How it is reached, and who may change the nodes, is a ``ZooKeeperSecurity``, made of a broker's properties
+(Kafka: ``KafkaServer.zkClientConfigFromKafkaConfig``; of the JAAS section ``Client`` there is the property
+``zookeeper.sasl.jaas.config``). As in Kafka nodes that are there already keep their access control lists.
 """
 
 from __future__ import annotations
@@ -86,11 +82,14 @@ from minikafka.security.tls_settings import TlsSettings, client_tls_settings
 if TYPE_CHECKING:
     import ssl
 
+_log = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 18_000
 """Kafka's ``zookeeper.session.timeout.ms``."""
 
-_log = logging.getLogger(__name__)
+DIGEST_LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+_TYPES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
+"""ZooKeeper's ``KeyStoreFileType.fromFilename``; others are JKS."""
 
 
 class ZooKeeperStore:
@@ -498,11 +497,6 @@ class SessionWatches:
         if self._known_children.get(path, stat.pzxid) == stat.pzxid:
             return None
         return WatchEvent(EventType.NODE_CHILDREN_CHANGED, path)
-
-
-DIGEST_LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
-_TYPES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
-"""ZooKeeper's ``KeyStoreFileType.fromFilename``; others are JKS."""
 
 
 async def zookeeper_security(config: BrokerConfig) -> ZooKeeperSecurity:

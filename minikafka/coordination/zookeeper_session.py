@@ -23,9 +23,8 @@ made, ahead of all later ones. Its caller has long been told ``ConnectionLossErr
 kazoo ends its thread at an answer that it does not understand. Then the session counts as expired, though
 the server keeps it, and its ephemeral nodes, until its timeout.
 
-The store's calls as kazoo's and back: paths below a chroot, transactions, answers, errors, sizes.
-
-Pure functions; paths are valid. Kafka: ``ZooKeeperClient``'s requests and responses.
+**Calls as kazoo's and back**: paths below a chroot, transactions, answers, errors, sizes. Pure functions;
+paths are valid. Kafka: ``ZooKeeperClient``'s requests and responses.
 """
 
 from __future__ import annotations
@@ -83,6 +82,54 @@ from minikafka.named_tuple import NamedTuple
 if TYPE_CHECKING:
     import ssl
 
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+REQUEST_BYTES_MAX = 0xFFFFF
+"""The server's default of ``jute.maxbuffer``: it closes a connection that sends a larger request."""
+OP_OVERHEAD_BYTES = 60
+"""What a ``create`` takes beside its path and its data: a header, lengths, flags, an access control list."""
+
+_EPHEMERAL, _SEQUENTIAL = 1, 2
+
+_TRANSIENT = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.ConnectionClosedError,
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.SessionMovedError,
+    kazoo_errors.NotReadOnlyCallError,
+    kazoo_errors.RequestTimeoutError,
+    kazoo_errors.ThrottledOpError,
+)
+"""Not now, or not on this server: as good as a lost connection."""
+
+_FINAL = {
+    kazoo_errors.NoAuthError: "ZooKeeper's access control list forbids it",
+    kazoo_errors.AuthFailedError: "ZooKeeper does not accept the login of zookeeper.sasl.jaas.config",
+    kazoo_errors.InvalidACLError: "ZooKeeper does not know who we are, as zookeeper.set.acl needs",
+    kazoo_errors.SessionClosedRequireSaslError: "ZooKeeper wants a login: set zookeeper.sasl.jaas.config",
+    kazoo_errors.UnimplementedError: "ZooKeeper is older than 3.5",
+}
+
+REQUESTS_IN_FLIGHT_MAX = 10
+"""Kafka's ``zookeeper.max.in.flight.requests``."""
+RECONNECT_DELAY_MAX_MS = 1000
+"""The longest pause between attempts to connect, as in ZooKeeper's Java client. kazoo's own is an hour."""
+CLOSE_TIMEOUT_MS = 3000
+"""How long a server that does not answer may hold up a broker that stops."""
+
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.DISCONNECTED,
+    KazooState.LOST: SessionState.EXPIRED,
+}
+_EVENTS = {
+    KazooEventType.CREATED: EventType.NODE_CREATED,
+    KazooEventType.DELETED: EventType.NODE_DELETED,
+    KazooEventType.CHANGED: EventType.NODE_DATA_CHANGED,
+    KazooEventType.CHILD: EventType.NODE_CHILDREN_CHANGED,
+}
+
 
 class Login(NamedTuple):
     """A user of ZooKeeper's, by SASL/DIGEST-MD5."""
@@ -113,17 +160,8 @@ class ZooKeeperSecurity(NamedTuple):
 OPEN = ZooKeeperSecurity()
 """Without TLS and login, and nodes that any client may change."""
 
-REQUEST_BYTES_MAX = 0xFFFFF
-"""The server's default of ``jute.maxbuffer``: it closes a connection that sends a larger request."""
-OP_OVERHEAD_BYTES = 60
-"""What a ``create`` takes beside its path and its data: a header, lengths, flags, an access control list."""
-
-_EPHEMERAL, _SEQUENTIAL = 1, 2
-
 
 # Addresses and paths.
-
-
 def parse_connect(connect: str) -> tuple[str, str]:
     """``host1:2181,host2:2181/chroot`` → the hosts, and the chroot (empty: none).
 
@@ -153,8 +191,6 @@ def relative(root: str, path: str) -> str:
 
 
 # Requests.
-
-
 def validate_size(root: str, ops: Sequence[Op]) -> None:
     """Raises InvalidNodeError: the server would not take the request."""
     size = 0
@@ -193,8 +229,6 @@ def commit_async(client: KazooClient, root: str, ops: Sequence[Op], security: Zo
 
 
 # Answers.
-
-
 def node_stat(stat: ZnodeStat) -> NodeStat:
     return NodeStat(
         czxid=stat.czxid,
@@ -227,26 +261,6 @@ def multi_results(root: str, ops: Sequence[Op], answers: Sequence[Any]) -> list[
     return results
 
 
-_TRANSIENT = (
-    kazoo_errors.ConnectionLoss,
-    kazoo_errors.ConnectionClosedError,
-    kazoo_errors.OperationTimeoutError,
-    kazoo_errors.SessionMovedError,
-    kazoo_errors.NotReadOnlyCallError,
-    kazoo_errors.RequestTimeoutError,
-    kazoo_errors.ThrottledOpError,
-)
-"""Not now, or not on this server: as good as a lost connection."""
-
-_FINAL = {
-    kazoo_errors.NoAuthError: "ZooKeeper's access control list forbids it",
-    kazoo_errors.AuthFailedError: "ZooKeeper does not accept the login of zookeeper.sasl.jaas.config",
-    kazoo_errors.InvalidACLError: "ZooKeeper does not know who we are, as zookeeper.set.acl needs",
-    kazoo_errors.SessionClosedRequireSaslError: "ZooKeeper wants a login: set zookeeper.sasl.jaas.config",
-    kazoo_errors.UnimplementedError: "ZooKeeper is older than 3.5",
-}
-
-
 def store_error(error: Exception, subject: Op | str) -> StoreError:
     """kazoo's error as ours. ``subject``: the operation, or the path, that it is about."""
     path = subject if isinstance(subject, str) else subject.path
@@ -274,29 +288,6 @@ def store_error(error: Exception, subject: Op | str) -> StoreError:
             return StoreUnusableError(f"{path}: {_FINAL[type(error)]}")
         case _:
             return StoreError(f"{path}: ZooKeeper failed ({type(error).__name__})")
-
-
-REQUESTS_IN_FLIGHT_MAX = 10
-"""Kafka's ``zookeeper.max.in.flight.requests``."""
-RECONNECT_DELAY_MAX_MS = 1000
-"""The longest pause between attempts to connect, as in ZooKeeper's Java client. kazoo's own is an hour."""
-CLOSE_TIMEOUT_MS = 3000
-"""How long a server that does not answer may hold up a broker that stops."""
-
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
-
-_STATES = {
-    KazooState.CONNECTED: SessionState.CONNECTED,
-    KazooState.SUSPENDED: SessionState.DISCONNECTED,
-    KazooState.LOST: SessionState.EXPIRED,
-}
-_EVENTS = {
-    KazooEventType.CREATED: EventType.NODE_CREATED,
-    KazooEventType.DELETED: EventType.NODE_DELETED,
-    KazooEventType.CHANGED: EventType.NODE_DATA_CHANGED,
-    KazooEventType.CHILD: EventType.NODE_CHILDREN_CHANGED,
-}
 
 
 class ZooKeeperSession:

@@ -1,7 +1,7 @@
 """What is recorded: a struct for each kind of event, with what it is about, what happened, and the cause.
 
 Who decides something calls ``Record`` with one of these; the recorder adds when that was. The fields are the
-file's (``event_file``): a field may be added with a default, but none may be renamed or change its meaning
+file's (``storage``): a field may be added with a default, but none may be renamed or change its meaning
 without another version of the file.
 
 Strings that clients choose are cut (``cut``), so that no event is large.
@@ -359,6 +359,7 @@ Event: TypeAlias = (
     | BatchRefused
 )
 
+
 KINDS: Final[tuple[str, ...]] = tuple(
     str(each.__struct_config__.tag)
     for each in (
@@ -381,6 +382,7 @@ KINDS: Final[tuple[str, ...]] = tuple(
     )
 )
 """Their names, as files and commands have them."""
+
 
 Record = Callable[[Event], None]
 """Keeps an event. Costs a few microseconds, waits for nothing and never fails."""

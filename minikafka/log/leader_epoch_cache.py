@@ -53,6 +53,8 @@ from minikafka.log.files.checkpoint import (
 from minikafka.named_tuple import NamedTuple
 from minikafka.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 
+__all__ = ["UNDEFINED", "CorruptCheckpoint", "EpochEndOffset", "EpochEntry", "LeaderEpochCache"]
+
 
 class EpochEndOffset(NamedTuple):
     """The end offset of an epoch; both fields are -1 when it is not known."""
@@ -228,6 +230,3 @@ class LeaderEpochCache:
         """Write the file without waiting for the disk: survives the process, perhaps not a power cut."""
         self._files.overwrite(self._path, self._encode())
         self._is_durable = self._is_behind = False
-
-
-__all__ = ["UNDEFINED", "CorruptCheckpoint", "EpochEndOffset", "EpochEntry", "LeaderEpochCache"]

@@ -21,9 +21,9 @@ from struct import Struct
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import FetchedAbortedTransaction, TimestampAndOffset
+from minikafka.log.segment.indexes import CorruptTransactionIndex
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import LogSegment
-from minikafka.log.segment.txn_index import CorruptTransactionIndex
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.records import iterate_records
 from minikafka.types import Buffer, Offset, ProducerId

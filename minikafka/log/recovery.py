@@ -47,10 +47,9 @@ from minikafka.log.files.names import (
 from minikafka.log.files.open_files import OpenFiles, fsync_file
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
 from minikafka.log.producers.state import ProducerStateManager, rebuild_producer_state, replay
-from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX, CorruptTransactionIndex
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import BatchPlace, CorruptSegment, LogSegment
-from minikafka.log.segment.txn_index import CorruptTransactionIndex
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 from minikafka.types import NO_EPOCH, Buffer

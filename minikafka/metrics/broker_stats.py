@@ -1,31 +1,34 @@
-"""What a broker counts: its traffic by topic, its logins, its authorizer's decisions.
+"""What a broker counts: its traffic by topic, logins, its authorizer's decisions, and what it has refused.
 
-A broker's traffic, counted by topic: plain integers that are added to where the work is done.
+Plain integers, added to on the event loop where the work is done.
 
-Kafka: ``BrokerTopicStats``, ``BrokerTopicMetrics``. Kafka counts everything twice, for the topic and for all
-topics; here the total is added up when it is read, so a request pays for one addition. Nearly all Produce
-requests share that with the count of their API (``ProduceTally``).
+**Traffic.** Kafka: ``BrokerTopicStats``, ``BrokerTopicMetrics``. Kafka counts everything twice, for the topic
+and for all topics; here the total is added up when it is read, so a request pays for one addition. Nearly all
+Produce requests share that with the count of their API (``ProduceTally``).
 
-Invariants: there are counts for each topic that is hosted here and for no other, so their number is bounded;
-the total never falls, because a topic that goes leaves its counts in it.
-
-Who logged in and who failed, and what the authorizer said: plain integers, added to where it happens.
-
-Kafka: the sensors of ``Selector.SelectorMetrics`` (``socket-server-metrics``), and
-``StandardAuthorizer.AuthorizerMetrics``. All is counted on the event loop.
-
-Invariants: there are counts for each listener, and what a peer says never adds one, so their number is
-bounded. A count only grows. TLS handshakes are counted where they are made
+**Logins and decisions.** Kafka: the sensors of ``Selector.SelectorMetrics`` (``socket-server-metrics``), and
+``StandardAuthorizer.AuthorizerMetrics``. TLS handshakes are counted where they are made
 (``network.tls_acceptor.Handshakes``), ACLs where they are kept (``AclStore.count``).
+
+**Refusals** of late, and why: produces, logins, operations that no ACL allows. Clients log what they are
+told, if at all, and who is asked for help sees the broker; Kafka has it in its logs. Equal refusals are one
+entry with a count.
+
+Invariants: what a peer says never adds a count without bound. There are counts for each topic that is hosted
+here, for each listener, and for no others; of refusals so many entries are kept, those that did not come
+again for the longest time go first, and no text is longer than it has to be, because clients make most of
+them. The total of the traffic never falls, because a topic that goes leaves its counts in it; every other
+count only grows, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Final
 
-from minikafka.metrics.refusals import Refusals
 from minikafka.metrics.request_metrics import ProduceTally, RequestCounter
+from minikafka.named_tuple import NamedTuple
 
 FIELDS: Final = (
     "messages_in",
@@ -43,6 +46,18 @@ FIELDS: Final = (
 )
 _TALLIED: Final = frozenset(("messages_in", "bytes_in", "produce_requests"))
 """What a ``ProduceTally`` has too, under the same names."""
+
+AUTHENTICATION_FIELDS: Final = (
+    "successful",
+    "failed",
+    "successful_reauthentication",
+    "failed_reauthentication",
+    "no_reauth",
+    "expired_killed",
+)
+
+REFUSALS_MAX: Final = 500
+REFUSAL_TEXT_MAX: Final = 256
 
 
 class TopicStats:
@@ -146,16 +161,6 @@ class BrokerTopicStats:
         return total
 
 
-AUTHENTICATION_FIELDS: Final = (
-    "successful",
-    "failed",
-    "successful_reauthentication",
-    "failed_reauthentication",
-    "no_reauth",
-    "expired_killed",
-)
-
-
 class AuthenticationMetrics:
     """Counts of one listener."""
 
@@ -222,3 +227,75 @@ class SecurityMetrics:
         if counts is None:
             counts = self.listeners[listener_name] = AuthenticationMetrics(self.refusals)
         return counts
+
+
+class RefusedKind(Enum):
+    """Values are what diagnostics show."""
+
+    PRODUCE = "produce"
+    LOGIN = "login"
+    AUTHORIZATION = "authorization"
+
+
+class Refused(NamedTuple):
+    """What was refused to whom; what is the same counts as one. Empty: not known."""
+
+    kind: RefusedKind
+    about: str
+    """A partition, a listener, or a resource with the operation."""
+    error: str
+    """The name of an error code."""
+    user: str
+    client_id: str
+    host: str
+
+
+class Refusal:
+    """How often, since when, and what the last one was told."""
+
+    __slots__ = ("count", "first_ms", "last_ms", "message")
+
+    def __init__(self, now_ms: int) -> None:
+        self.count = 0
+        self.first_ms = self.last_ms = now_ms
+        self.message = ""
+
+    def __repr__(self) -> str:
+        return f"Refusal({self.count} from {self.first_ms} to {self.last_ms}: {self.message!r})"
+
+
+class Refusals:
+    """Those of one broker."""
+
+    def __init__(self) -> None:
+        self._found: dict[Refused, Refusal] = {}
+
+    def __repr__(self) -> str:
+        return f"Refusals({len(self._found)})"
+
+    def note(
+        self,
+        kind: RefusedKind,
+        about: str,
+        error: str,
+        message: str | None,
+        *,
+        user: str = "",
+        client_id: str | None = "",
+        host: str = "",
+        now_ms: int,
+    ) -> None:
+        texts = (text[:REFUSAL_TEXT_MAX] for text in (about, error, user, client_id or "", host))
+        refused = Refused(kind, *texts)
+        refusal = self._found.pop(refused, None)
+        if refusal is None:
+            refusal = Refusal(now_ms)
+            if len(self._found) >= REFUSALS_MAX:
+                del self._found[next(iter(self._found))]
+        self._found[refused] = refusal  # the last one in the order of the dict
+        refusal.count += 1
+        refusal.last_ms = now_ms
+        refusal.message = (message or "")[:REFUSAL_TEXT_MAX]
+
+    def newest_first(self) -> Iterable[tuple[Refused, Refusal]]:
+        return reversed(self._found.items())

@@ -7,13 +7,14 @@ Kafka's sensors have parents, recording levels and a life, too, which nothing he
 Invariants: names are unique; a metric belongs to one sensor at most, and is in the registry until the sensor
 is removed; after ``record`` has raised, the value counts all the same. Everything belongs to one thread.
 
-A bound of a measurement, and the error when it is crossed: ``Quota``, ``QuotaViolationException`` and
-``QuotaUtils``. The formulas (KAFKA-2084, KIP-599):
+**Bounds**: ``Quota``, and the error when one is crossed (``QuotaViolationException``, ``QuotaUtils``). The
+formulas (KAFKA-2084, KIP-599):
 
 - a rate is brought back to its bound by waiting ``(observed − bound) / bound × window``;
 - an overspent token bucket is filled again after ``−tokens / rate``.
 
-Why a client was throttled, as the broker remembers it and ``minikafka quotas why`` shows it: ``Throttle``.
+A ``Throttle`` says why a client was throttled, as the broker remembers it and ``minikafka quotas why`` shows
+it.
 """
 
 from __future__ import annotations

@@ -15,9 +15,8 @@ before. Where a response is never sent (acks=0, or the connection closes) no tim
 Differs from Kafka: quantiles are those of the latest 1,024 timed requests (``Reservoir``), not of a sample in
 which older ones fade away.
 
-How often something was done and how long it took, and how often of late. Pure.
-
-Kafka: ``KafkaTimer``, which is Yammer's ``Timer``, and the one-minute rate of Yammer's ``Meter``.
+**Timers** say how often something was done and how long it took, and how often of late. Pure. Kafka:
+``KafkaTimer``, which is Yammer's ``Timer``, and the one-minute rate of Yammer's ``Meter``.
 
 Differs from Kafka: quantiles are those of the latest 1,024 durations (``Reservoir``), not of a sample in
 which older ones fade away.
@@ -37,6 +36,21 @@ TICK_MS: Final = 5_000
 """Yammer's: what was counted in between becomes one value of the average."""
 
 _ALPHA: Final = 1 - math.exp(-TICK_MS / 60_000)
+
+RESERVOIR_SIZE: Final = 1024
+"""Kafka's ``ExponentialReservoirSampling`` keeps 1,028."""
+
+TIMED_ONE_IN: Final = 256
+"""Of the requests of the fast APIs, beginning with the first. A power of two. Timing one costs about as much
+as a short one costs in all."""
+
+TIMED_MASK: Final = TIMED_ONE_IN - 1
+
+FREQUENT_TIMED_ONE_IN: Final = 16
+"""Of heartbeats. The latest that were timed of 2,000 members then are those of 25 seconds; of one and a half
+if all were, and a fifth of what a heartbeat costs would be for that."""
+
+_NS_PER_MS: Final = 1_000_000
 
 
 class KafkaTimer:
@@ -122,22 +136,6 @@ class OneMinuteRate:
         else:
             self._per_second += _ALPHA * (rate - self._per_second)
         self._per_second *= (1 - _ALPHA) ** (ticks - 1)  # nothing happened in the others
-
-
-RESERVOIR_SIZE: Final = 1024
-"""Kafka's ``ExponentialReservoirSampling`` keeps 1,028."""
-
-TIMED_ONE_IN: Final = 256
-"""Of the requests of the fast APIs, beginning with the first. A power of two. Timing one costs about as much
-as a short one costs in all."""
-
-TIMED_MASK: Final = TIMED_ONE_IN - 1
-
-FREQUENT_TIMED_ONE_IN: Final = 16
-"""Of heartbeats. The latest that were timed of 2,000 members then are those of 25 seconds; of one and a half
-if all were, and a fifth of what a heartbeat costs would be for that."""
-
-_NS_PER_MS: Final = 1_000_000
 
 
 class Phase(Enum):

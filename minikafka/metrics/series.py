@@ -1,10 +1,8 @@
-"""Metric families as data, samples of them, and those of Spark jobs.
+"""Metric families as data, samples of them, and the families of Spark jobs.
 
-What is said about a metric family: see ``names``.
-
-The series of Spark jobs. A job has runs, not an uptime, so all of them are gauges of its latest run: they
-grow while it runs and are kept until the next. ``spark_job`` is the subcommand: analyze, compact, export,
-import.
+What is said about a metric family: see ``names``. A Spark job has runs, not an uptime, so all its series are
+gauges of its latest run: they grow while it runs and are kept until the next. ``spark_job`` is the
+subcommand: analyze, compact, export, import.
 """
 
 from __future__ import annotations

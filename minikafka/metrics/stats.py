@@ -1,6 +1,6 @@
-"""Rates, totals and the token bucket. Pure.
+"""Rates, totals, the token bucket, and the samples that they are made of. Pure.
 
-Kafka: ``Rate``, ``SimpleRate`` and ``TokenBucket`` in
+**Rates as Kafka has them.** Kafka: ``Rate``, ``SimpleRate`` and ``TokenBucket`` in
 ``org.apache.kafka.common.metrics.stats``.
 
 A rate divides the sum of all samples by the time since the oldest of them began, and the two kinds differ in
@@ -14,14 +14,11 @@ rate           the time is at least                   used for
 ``SimpleRate`` one window                             replication quotas, where a second must do
 =============  =====================================  ==================================================
 
-Times are readings of one clock, in milliseconds; rates are per second.
-
-The rate of byte quotas: Kafka's, but what was too much is not forgotten with its sample. Pure.
-
-Kafka: ``Rate`` with ``WindowedSum``, as ``ClientQuotaManager`` uses them. Samples and the time that is
-divided by are those of ``SampledStat`` and ``Rate``, and so is the throttle time that comes of them, until
-the first sample is old enough to be forgotten. There Kafka forgets two things, and a client that takes all it
-can get lives on that (bound 50 kB/s; what it got over what is allowed, in any 30 s after the first window):
+**The rate of byte quotas** is Kafka's, but what was too much is not forgotten with its sample. Kafka:
+``Rate`` with ``WindowedSum``, as ``ClientQuotaManager`` uses them. Samples and the time that is divided by
+are those of ``SampledStat`` and ``Rate``, and so is the throttle time that comes of them, until the first
+sample is old enough to be forgotten. There Kafka forgets two things, and a client that takes all it can get
+lives on that (bound 50 kB/s; what it got over what is allowed, in any 30 s after the first window):
 
 =======================================  ===========  ==========
 greedy clients                           Kafka        here
@@ -50,12 +47,9 @@ What is allowed and not taken is forgotten as in Kafka, eleven to twelve seconds
 for ``DEBT_WINDOWS`` times all windows at most: a request of a gigabyte must not hold up for days those who
 share its quota.
 
-Times are readings of one clock, in milliseconds; rates are per second.
-
-What came in the last seconds: values in samples that expire. Pure.
-
-Kafka: ``SampledStat`` with ``WindowedSum``, ``Avg`` and ``Max``, and the part of
-``MetricConfig`` that is about windows, in ``org.apache.kafka.common.metrics``.
+**Samples**: what came in the last seconds, in values that expire. Kafka: ``SampledStat`` with
+``WindowedSum``, ``Avg`` and ``Max``, and the part of ``MetricConfig`` that is about windows, in
+``org.apache.kafka.common.metrics``.
 
 Time is cut into samples. A sample begins with the first value that comes after the one before it is complete,
 so samples are at least a window long, and longer when nothing comes. There is one more of them than the
@@ -68,7 +62,7 @@ has expired, ``record`` does not.
 Differs from Kafka: a sample is complete by its age only, not by the number of its values; nothing there sets
 that number either.
 
-Times are readings of one clock, in milliseconds; they never go back.
+Times are readings of one clock, in milliseconds, and never go back; rates are per second.
 """
 
 from __future__ import annotations
@@ -78,6 +72,9 @@ from collections import deque
 from typing import Final, Protocol
 
 from minikafka.named_tuple import NamedTuple
+
+DEBT_WINDOWS: Final = 10
+"""For ten clients that share, and requests of what all windows allow: each may have one under way."""
 
 
 class Measurable(Protocol):
@@ -223,10 +220,6 @@ class Max(SampledStat):
     def measure(self, now_ms: int) -> float:
         filled = [sample.value for sample in self.samples(now_ms) if sample.count]
         return max(filled, default=math.nan)
-
-
-DEBT_WINDOWS: Final = 10
-"""For ten clients that share, and requests of what all windows allow: each may have one under way."""
 
 
 class _Sample:

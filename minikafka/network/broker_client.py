@@ -31,9 +31,8 @@ from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocol
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.frame_reader import FrameReader
-from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import OWN_SOFTWARE, SUPPORTED, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import AnyBody, decode_response, encode_request
-from minikafka.protocol.wire.releases import OWN_SOFTWARE
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
@@ -48,9 +47,18 @@ so the bound only has to keep a broker busy and memory small."""
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 """A Fetch may exceed its 50 MiB by one batch; anything near this is not a Kafka broker."""
 
-
 CLOSED_BY_BROKER = "the broker closed the connection"
 OTHER_PROTOCOL = "does its listener have another security.protocol?"
+
+TOPICS_NAMED_UNTIL: Final[Mapping[int, int]] = {
+    ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.OFFSET_FETCH: 9,
+    ApiKey.TXN_OFFSET_COMMIT: 5,
+}
+"""The last versions with names: who asks for a group's offsets by hand knows no ids. Java's admin client
+stops there, too (``OffsetCommitRequest.Builder.forTopicNames``)."""
+
+_UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 class BrokerUnavailable(MinikafkaError):
@@ -70,15 +78,6 @@ class _InFlight(NamedTuple):
     api_key: int
     version: int
     answer: asyncio.Future[Any]
-
-
-TOPICS_NAMED_UNTIL: Final[Mapping[int, int]] = {
-    ApiKey.OFFSET_COMMIT: 9,
-    ApiKey.OFFSET_FETCH: 9,
-    ApiKey.TXN_OFFSET_COMMIT: 5,
-}
-"""The last versions with names: who asks for a group's offsets by hand knows no ids. Java's admin client
-stops there, too (``OffsetCommitRequest.Builder.forTopicNames``)."""
 
 
 class BrokerClient(asyncio.Protocol):
@@ -434,9 +433,6 @@ class BrokerClient(asyncio.Protocol):
                 turn.set_result(None)  # it looks at ``_lost`` itself
         if self._transport is not None:
             self._transport.abort()
-
-
-_UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 def _handshake_failure(address: str, error: OSError) -> BrokerUnavailable:

@@ -5,15 +5,13 @@ properties, used for every connection: the stores are read when the first connec
 
 Nothing here shows a password, a token or a key, in no ``repr`` and no error.
 
-Bearer tokens of a client that logs in by OAUTHBEARER: out of a file, from an endpoint, or its own.
-
-Kafka: ``OAuthBearerLoginCallbackHandler``, ``FileTokenRetriever``, ``HttpAccessTokenRetriever`` (KIP-768),
+**Bearer tokens** of a client that logs in by OAUTHBEARER: out of a file, from an endpoint, or its own. Kafka:
+``OAuthBearerLoginCallbackHandler``, ``FileTokenRetriever``, ``HttpAccessTokenRetriever`` (KIP-768),
 ``OAuthBearerUnsecuredLoginCallbackHandler``. A token from an endpoint is kept until four fifths of its life
 are over. No token and no secret is in an error or a ``repr``.
 
-A login by SASL over a connection that has just been made, and again before its session ends.
-
-Kafka: ``SaslClientAuthenticator``, ``ExpiringCredentialRefreshingLogin``; KIP-43 (handshake), KIP-152
+**A login by SASL** over a connection that has just been made, and again before its session ends. Kafka:
+``SaslClientAuthenticator``, ``ExpiringCredentialRefreshingLogin``; KIP-43 (handshake), KIP-152
 (SaslAuthenticate), KIP-368 (re-authentication). After ApiVersions: SaslHandshake names the mechanism,
 SaslAuthenticate carries its messages, until both sides are content. A mechanism itself is pure
 (``security.sasl``); what derives keys runs in a thread.
@@ -45,7 +43,6 @@ from minikafka.security.tls_settings import TlsSettings, client_tls_settings
 if TYPE_CHECKING:
     import ssl
 
-
 Ask = Callable[[ApiKey, Mapping[str, Any]], Awaitable[Any]]
 """One request on the connection, and its response's entity."""
 
@@ -58,6 +55,28 @@ so that clients that came together do not come again together."""
 
 HANDSHAKE_VERSION = 1
 """With version 0 the mechanism's messages would follow without a request around them."""
+
+UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
+"""The option of the JAAS module by which a client makes its own token, without a signature."""
+
+TOKEN_BYTES_MAX = 1024 * 1024
+"""What a file or an endpoint may have: a token has some thousand bytes."""
+TOKEN_DEADLINE_S = 10.0
+"""Kafka's ``sasl.login.connect.timeout.ms`` and its like have no default; a login must end."""
+TOKEN_REFRESH_PART = 0.8
+"""Kafka's ``sasl.login.refresh.window.factor``."""
+TOKEN_LIFETIME_S = 60.0
+"""Of a token whose endpoint does not say; after that it is fetched again."""
+
+TlsContext = Callable[[], Awaitable["ssl.SSLContext"]]
+"""The context for the next connection. Raises ConfigError: a store cannot be read."""
+
+CLIENT_CREDENTIALS = {
+    "sasl.oauthbearer.client.credentials.client.id": "clientId",
+    "sasl.oauthbearer.client.credentials.client.secret": "clientSecret",
+    "sasl.oauthbearer.scope": "scope",
+}
+"""Kafka 4.1 has as properties (KIP-1139) what was a JAAS option before."""
 
 
 class LoginRefused(MinikafkaError):
@@ -122,19 +141,6 @@ def reauthenticate_after_ms(lifetime_ms: int) -> float:
 
 def _nonce() -> str:
     return secrets.token_urlsafe(24)
-
-
-UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
-"""The option of the JAAS module by which a client makes its own token, without a signature."""
-
-TOKEN_BYTES_MAX = 1024 * 1024
-"""What a file or an endpoint may have: a token has some thousand bytes."""
-TOKEN_DEADLINE_S = 10.0
-"""Kafka's ``sasl.login.connect.timeout.ms`` and its like have no default; a login must end."""
-TOKEN_REFRESH_PART = 0.8
-"""Kafka's ``sasl.login.refresh.window.factor``."""
-TOKEN_LIFETIME_S = 60.0
-"""Of a token whose endpoint does not say; after that it is fetched again."""
 
 
 def token_source(options: Mapping[str, str], url: str | None) -> TokenSource:
@@ -251,10 +257,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-TlsContext = Callable[[], Awaitable["ssl.SSLContext"]]
-"""The context for the next connection. Raises ConfigError: a store cannot be read."""
-
-
 class ClientSecurity:
     """What every connection of a client does before its first request."""
 
@@ -298,14 +300,6 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     return ClientSecurity(protocol, tls_context=tls_context, login=login)
 
 
-CLIENT_CREDENTIALS = {
-    "sasl.oauthbearer.client.credentials.client.id": "clientId",
-    "sasl.oauthbearer.client.credentials.client.secret": "clientSecret",
-    "sasl.oauthbearer.scope": "scope",
-}
-"""Kafka 4.1 has as properties (KIP-1139) what was a JAAS option before."""
-
-
 def sasl_mechanism(properties: Mapping[str, str]) -> str:
     """``sasl.mechanism``, which has no default here: Kafka's is GSSAPI. Raises ConfigError."""
     mechanism = properties.get("sasl.mechanism", "").strip().upper()
@@ -345,8 +339,6 @@ def sasl_login(
 
 
 # TLS
-
-
 def once_made(settings: TlsSettings) -> TlsContext:
     """The context of these settings, made when it is first asked for; a failure is tried again."""
     made: ssl.SSLContext | None = None

@@ -33,13 +33,11 @@ requests              asyncio    asyncio, Buffered     uvloop    uvloop, Buffere
 Reading straight into a frame's own memory saves nothing that the extra calls do not cost, and a chunk that is
 ``bytes`` can be kept by the holder of a frame of it, where a shared receive buffer would be overwritten.
 
-For how long nothing has happened on a connection. Kafka: ``Selector.IdleExpiryManager``.
-
+**Idle time**: for how long nothing has happened on a connection. Kafka: ``Selector.IdleExpiryManager``.
 Something happened when bytes came or left. The loop's clock is read when the sweeper comes by and not for
 every chunk: so a time is short by at most the pause between two sweeps, and never too long.
 
-For how long a connection stays muted (KIP-219). Kafka: ``ThrottledChannel`` and its reaper's queue.
-
+**Muting**: for how long a connection stays so (KIP-219). Kafka: ``ThrottledChannel`` and its reaper's queue.
 Several quotas may throttle one connection at a time: of several ends the last one counts.
 """
 
@@ -60,6 +58,41 @@ from minikafka.network.responses import PendingResponse, ResponseQueue, Unfinish
 from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
 from minikafka.steps import Steps
 from minikafka.types import Buffer
+
+__all__ = ["Connection", "ConnectionOwner", "Handler", "LeaderHints", "PendingResponse", "Result"]
+
+logger = logging.getLogger(__name__)
+
+BODY_BYTES_PER_SECOND_MIN = 10_000
+"""The remainder of a request comes at least this fast: ten clients that share a link of 100 KB/s are still
+served, and at less a batch of 1 MB takes longer than clients wait for its answer (``request.timeout.ms``, 30
+s)."""
+
+FRAMES_PER_TURN = 256
+"""Requests handled before other connections get the loop: a few milliseconds at 10 to 20 µs a request. A
+chunk of 256 KiB (what the loops read at once) may carry thousands."""
+
+WRITE_BYTES = 256 * 1024
+"""Responses collected before they are written: above it, more gathering saves nothing, and the transport
+should be the one to tell that the peer does not keep up."""
+
+JOIN_BYTES_MAX = 64 * 1024
+"""Small responses are joined: cheaper than many buffers in a transport. Large ones are not copied."""
+
+_WRITE, _PENDING, _MUTED, _BUDGET, _TURN, _CLOSING, _UNFINISHED = 1, 2, 4, 8, 16, 32, 64
+_HOLDS = {
+    _WRITE: "peer does not read",
+    _PENDING: "too much pending",
+    _MUTED: "muted",
+    _BUDGET: "memory budget",
+    _TURN: "others' turn",
+    _CLOSING: "closing",
+    _UNFINISHED: "a request in steps",
+}
+
+Result = Sequence[Buffer] | PendingResponse | UnfinishedRequest | None
+"""A response, one that comes later, a request that is handled in steps (any of the others comes of it), or
+none (Produce with acks=0). The buffers must not change afterwards."""
 
 
 class Idleness:
@@ -82,12 +115,6 @@ class Idleness:
     def silent_seconds(self, now: float) -> float:
         """As far as the last sweep knows, without a good reason for it. Changes nothing."""
         return 0.0 if self.is_active else now - self._since
-
-
-BODY_BYTES_PER_SECOND_MIN = 10_000
-"""The remainder of a request comes at least this fast: ten clients that share a link of 100 KB/s are still
-served, and at less a batch of 1 MB takes longer than clients wait for its answer (``request.timeout.ms``, 30
-s)."""
 
 
 class BodyProgress:
@@ -135,37 +162,6 @@ class MuteTimer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-__all__ = ["Connection", "ConnectionOwner", "Handler", "LeaderHints", "PendingResponse", "Result"]
-
-logger = logging.getLogger(__name__)
-
-FRAMES_PER_TURN = 256
-"""Requests handled before other connections get the loop: a few milliseconds at 10 to 20 µs a request. A
-chunk of 256 KiB (what the loops read at once) may carry thousands."""
-
-WRITE_BYTES = 256 * 1024
-"""Responses collected before they are written: above it, more gathering saves nothing, and the transport
-should be the one to tell that the peer does not keep up."""
-
-JOIN_BYTES_MAX = 64 * 1024
-"""Small responses are joined: cheaper than many buffers in a transport. Large ones are not copied."""
-
-_WRITE, _PENDING, _MUTED, _BUDGET, _TURN, _CLOSING, _UNFINISHED = 1, 2, 4, 8, 16, 32, 64
-_HOLDS = {
-    _WRITE: "peer does not read",
-    _PENDING: "too much pending",
-    _MUTED: "muted",
-    _BUDGET: "memory budget",
-    _TURN: "others' turn",
-    _CLOSING: "closing",
-    _UNFINISHED: "a request in steps",
-}
-
-Result = Sequence[Buffer] | PendingResponse | UnfinishedRequest | None
-"""A response, one that comes later, a request that is handled in steps (any of the others comes of it), or
-none (Produce with acks=0). The buffers must not change afterwards."""
 
 
 class ConnectionOwner(Protocol):

@@ -1,11 +1,10 @@
 """Limits of connections: how many, how fast they come, and how many bytes they may hold.
 
-How many connections there may be, and how fast new ones may come. No I/O, no clock.
-
-Kafka: ``ConnectionQuotas``. In number: ``max.connections`` of the broker and of a listener,
-``max.connections.per.ip`` and its overrides; and how many the process has descriptors for, so that files can
-still be opened. In rate (KIP-612): ``max.connection.creation.rate`` of the broker and of a listener, and
-``connection_creation_rate`` of an address, which is a quota of the entity type ``ip``.
+**How many there may be, and how fast new ones may come.** No I/O, no clock. Kafka: ``ConnectionQuotas``. In
+number: ``max.connections`` of the broker and of a listener, ``max.connections.per.ip`` and its overrides; and
+how many the process has descriptors for, so that files can still be opened. In rate (KIP-612):
+``max.connection.creation.rate`` of the broker and of a listener, and ``connection_creation_rate`` of an
+address, which is a quota of the entity type ``ip``.
 
 A connection over a number is closed at once, before it is read. One over the rate of the broker or the
 listener is accepted and read later; one over the rate of its address is kept for a while and then closed, so
@@ -23,11 +22,10 @@ Unlike Kafka, which stops accepting at a number until a connection closes, that 
 server cannot stop accepting without closing its listening socket, and a client that is told at once tries
 elsewhere. A rate delays here each connection and not the acceptor.
 
-How many bytes all connections together may hold for requests and responses under way.
-
-Kafka's ``SimpleMemoryPool`` behind ``queued.max.request.bytes``; here responses that wait count too, because
-we have them in memory where Kafka has them in files (sendfile). One half is for requests that have not
-arrived in full, the other for responses that cannot leave.
+**How many bytes** all connections together may hold for requests and responses under way. Kafka's
+``SimpleMemoryPool`` behind ``queued.max.request.bytes``; here responses that wait count too, because we have
+them in memory where Kafka has them in files (sendfile). One half is for requests that have not arrived in
+full, the other for responses that cannot leave.
 
 **Requests.** What counts is what has arrived, not what a frame's size announces. All connections of an
 address may hold ``ADDRESS_SHARE`` of the half. A connection may collect more of a frame while it holds no
@@ -76,6 +74,33 @@ DELAY_MS_MAX = 30_000
 
 BUCKETS_MAX = 10_000
 """Addresses whose rate is followed at a time. A full bucket is as good as none and is forgotten first."""
+
+ADDRESS_SHARE = 0.8
+"""Of the requests' half, for all connections of one address: behind a NAT are a hundred clients, and still
+others have something."""
+
+LOGIN_SHARE = 1 / 4
+"""Of the requests' half, for all connections that have not logged in: 32 MB, or 64 messages of
+``sasl.server.max.receive.size`` at once, where one of SCRAM has 100 bytes and a token a few kilobytes."""
+
+LOGIN_ADDRESS_SHARE = 0.5
+"""Of that, for all of one address."""
+
+CONNECTION_SHARES = 4
+"""Few enough for a connection alone to collect 20 MB, where clients send 1 MB (``max.request.size``); and who
+comes when a hundred have taken what they can still gets 0.8 MB."""
+
+RECORDS_SHARE = 0.75
+"""Of the responses' half, for what consumers fetch."""
+
+ANSWERS_MIN = 4
+"""An answer takes at most this part of what is left for records."""
+
+ANSWER_BYTES_MIN = 64 * 1024
+"""What an answer may have at the least: one that holds nothing would be asked for again and again."""
+
+WAKES_PER_TURN = 256
+"""Connections that are looked at in one turn of the loop, about 1 ms."""
 
 
 class Admission(NamedTuple):
@@ -340,34 +365,6 @@ class ConnectionLimits:
         full = [address for address, bucket in self._ip_buckets.items() if bucket.is_full(now_ms)]
         for address in full or [next(iter(self._ip_buckets))]:
             del self._ip_buckets[address]
-
-
-ADDRESS_SHARE = 0.8
-"""Of the requests' half, for all connections of one address: behind a NAT are a hundred clients, and still
-others have something."""
-
-LOGIN_SHARE = 1 / 4
-"""Of the requests' half, for all connections that have not logged in: 32 MB, or 64 messages of
-``sasl.server.max.receive.size`` at once, where one of SCRAM has 100 bytes and a token a few kilobytes."""
-
-LOGIN_ADDRESS_SHARE = 0.5
-"""Of that, for all of one address."""
-
-CONNECTION_SHARES = 4
-"""Few enough for a connection alone to collect 20 MB, where clients send 1 MB (``max.request.size``); and who
-comes when a hundred have taken what they can still gets 0.8 MB."""
-
-RECORDS_SHARE = 0.75
-"""Of the responses' half, for what consumers fetch."""
-
-ANSWERS_MIN = 4
-"""An answer takes at most this part of what is left for records."""
-
-ANSWER_BYTES_MIN = 64 * 1024
-"""What an answer may have at the least: one that holds nothing would be asked for again and again."""
-
-WAKES_PER_TURN = 256
-"""Connections that are looked at in one turn of the loop, about 1 ms."""
 
 
 class _Share:

@@ -10,9 +10,8 @@ Each request carries the controller's epoch, by which a broker knows a deposed c
 (STALE_CONTROLLER_EPOCH), and the epoch of the broker it is meant for, by which a request to its earlier
 incarnation is known (STALE_BROKER_EPOCH).
 
-Eligible leader replicas (KIP-966): those that may lead without a loss although not in the ISR.
-
-Kafka: ``PartitionChangeBuilder.maybeUpdateEligibleLeaderReplicas`` of KRaft. While the ISR is smaller than
+**Eligible leader replicas** (KIP-966): those that may lead without a loss although not in the ISR. Kafka:
+``PartitionChangeBuilder.maybeUpdateEligibleLeaderReplicas`` of KRaft. While the ISR is smaller than
 min.insync.replicas the high watermark stands still. So a replica that was in the ISR when it became too
 small, or later, holds everything below it, for as long as it keeps its log: a broker that comes back from an
 unclean stop does not count. Both sides that write states keep this rule: leaders that change the ISR, and the

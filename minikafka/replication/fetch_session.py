@@ -1,9 +1,7 @@
-"""Fetch sessions (KIP-227), both sides.
+"""Fetch sessions (KIP-227), both sides: a reader names its partitions once, and then what has changed.
 
-Fetch sessions (KIP-227): a reader names its partitions once, then what changed, and is told only news.
-
-Kafka: ``FetchManager``, ``FetchSessionCacheShard``; topic ids: KIP-516. A request becomes a context
-(``fetch_context.py``), which says what to read and which of the answers go into the response:
+**The side of who is asked.** Kafka: ``FetchManager``, ``FetchSessionCacheShard``; topic ids: KIP-516. A
+request becomes a context, which says what to read and which of the answers go into the response:
 
 ====================  ==========================  ========================================================
 session epoch         session id                  context
@@ -37,18 +35,13 @@ Differences from Kafka: after a diverging epoch the offsets are told again, beca
 that answer (KAFKA-14704); a last stable offset that moves alone is news too, or a read_committed consumer's
 idea of it would lag behind; one cache instead of eight shards, because there is one thread.
 
-One fetch request and its session: what to read, and which of the answers go into the response.
+**A request and its session**: what to read, and which of the answers go into the response. Kafka:
+``FetchContext`` and its variants, ``FetchSession``, ``CachedPartition`` (KIP-227). What a
+request says of a partition is opaque here and kept as it is; names and topic ids are the caller's.
 
-Kafka: ``FetchContext`` and its variants, ``FetchSession``, ``CachedPartition`` (KIP-227). The module
-``fetch_session`` says which request gets which context, and the invariants.
-
-What a request says of a partition is opaque here and kept as it is; names and topic ids are the caller's.
-
-A follower's side of a fetch session (KIP-227): it names its partitions once, then only what changed. Pure.
-
-Kafka: ``FetchSessionHandler``, ``FetchMetadata``; the leader's side is ``fetch_session.py``. Partitions are
-named by topic id (KIP-516), so a topic that was deleted and created again is another partition: the old one
-is forgotten, the new one is sent. What a request says of a partition is opaque here.
+**A follower's side**: it names its partitions once, then only what changed. Pure. Kafka:
+``FetchSessionHandler``, ``FetchMetadata``. Partitions are named by topic id (KIP-516), so a topic that was
+deleted and created again is another partition: the old one is forgotten, the new one is sent.
 
 What the next request is:
 
@@ -100,6 +93,17 @@ EPOCH_MAX = 2**31 - 1
 
 PartitionKey = tuple[Hashable, int]
 """Topic id (version 13 and later) or topic name, and partition."""
+
+_NO_ITEM: tuple[None, Any] = (None, None)
+
+MIN_EVICTION_MS = 120_000
+"""Kafka's ``KafkaBroker.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, a constant there too."""
+
+_FULL_EPOCHS = (INITIAL_EPOCH, FINAL_EPOCH)
+_NEVER_MS = 2**63
+
+TopicIdPartition = tuple[UUID, int]
+"""Topic id and partition."""
 
 
 class PartitionAnswer(Protocol):
@@ -203,8 +207,6 @@ class FetchSession(Generic[Request]):
             f"privileged={self.is_privileged}, topic_ids={self.uses_topic_ids})"
         )
 
-
-_NO_ITEM: tuple[None, Any] = (None, None)
 
 CreateSession = Callable[[dict[PartitionKey, CachedPartition[Request]]], FetchSession[Request] | None]
 
@@ -338,13 +340,6 @@ class IncrementalFetchContext(FetchContext[Request]):
         overtaken = session.epoch != self._epoch
         error = ErrorCode.INVALID_FETCH_SESSION_EPOCH if overtaken else ErrorCode.NONE
         return SessionResponse(error, session.id, [])
-
-
-MIN_EVICTION_MS = 120_000
-"""Kafka's ``KafkaBroker.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, a constant there too."""
-
-_FULL_EPOCHS = (INITIAL_EPOCH, FINAL_EPOCH)
-_NEVER_MS = 2**63
 
 
 class Rng(Protocol):
@@ -512,10 +507,6 @@ class FetchSessionCache(Generic[Request]):
             self._evictable_by_all.put(worth)
         if is_old or not session.is_privileged:
             self._evictable_by_privileged.put(worth)
-
-
-TopicIdPartition = tuple[UUID, int]
-"""Topic id and partition."""
 
 
 class SessionRequest(NamedTuple, Generic[Request]):

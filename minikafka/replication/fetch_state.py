@@ -1,8 +1,7 @@
 """How far a follower is, and where it cuts its log.
 
-How far a follower is with each of its partitions, and which of them it may fetch now. Pure.
-
-Kafka: ``PartitionFetchState``, ``ReplicaState``, ``PartitionStates`` and the bookkeeping of
+**How far it is** with each of its partitions, and which of them it may fetch now. Pure. Kafka:
+``PartitionFetchState``, ``ReplicaState``, ``PartitionStates`` and the bookkeeping of
 ``AbstractFetcherThread``; KIP-595 (truncation on fetch).
 
 States of a partition:
@@ -30,11 +29,10 @@ Invariants:
 Differs from Kafka: the time at which a delay ends is looked at in one place (``take_changed``), so a
 partition counts as delayed until the fetcher has seen that it is over.
 
-Where a follower cuts its log so that it is a prefix of its leader's (I8). Pure: numbers in, a place out.
-
-Kafka: ``AbstractFetcherThread.getOffsetTruncationState`` and ``fetchOffsetAndTruncate``,
-``OffsetTruncationState``; KIP-101 (epochs instead of the high watermark), KIP-279 (more than one unclean
-election), KIP-595 (the leader says in its Fetch answer that the logs part).
+**Where it cuts its log** so that it is a prefix of its leader's (I8). Pure: numbers in, a place out. Kafka:
+``AbstractFetcherThread.getOffsetTruncationState`` and ``fetchOffsetAndTruncate``, ``OffsetTruncationState``;
+KIP-101 (epochs instead of the high watermark), KIP-279 (more than one unclean election), KIP-595 (the leader
+says in its Fetch answer that the logs part).
 
 The dialogue. A fetch names the latest epoch of the follower's log. The leader looks up the largest epoch it
 knows up to that one, and where it ended. When that epoch is smaller or ended before the fetch offset, the

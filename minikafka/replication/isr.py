@@ -47,6 +47,9 @@ from minikafka.errors import InvariantError
 from minikafka.named_tuple import NamedTuple
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 
+NO_VERSION: Final = -1
+"""Before the first LeaderAndIsr."""
+
 
 class IsrChange(NamedTuple):
     """A wanted ISR: what the leader asks to be written into the partition's state node."""
@@ -114,9 +117,6 @@ _TRANSITIONS: Final = {
     IsrPhase.PENDING_SHRINK: (IsrPhase.COMMITTED,),
     IsrPhase.PENDING_CLEAR: (IsrPhase.COMMITTED,),
 }
-
-NO_VERSION: Final = -1
-"""Before the first LeaderAndIsr."""
 
 
 class IsrState:

@@ -10,10 +10,8 @@ Invariants:
 - a follower whose broker has restarted since it fetched does not join (KIP-903): what it told is not true
   any more.
 
-How far a leader's records are committed.
-
-Kafka: ``Partition.maybeIncrementLeaderHW``; KIP-497 (maximal ISR), KIP-966 (frozen below
-``min.insync.replicas``).
+**How far the leader's records are committed.** Kafka: ``Partition.maybeIncrementLeaderHW``; KIP-497 (maximal
+ISR), KIP-966 (frozen below ``min.insync.replicas``).
 
 The high watermark is the smallest log end of
 
@@ -27,9 +25,8 @@ joined or lost its log, holds it where it is. It does not move while the committ
 effective ``min.insync.replicas``: what was committed by too few could be lost with them (R12). Nor does it
 while a replica outside of the ISR is eligible: it may be elected, and has to hold all that is committed.
 
-What a leader knows of one follower: how far it has fetched, and since when it keeps up.
-
-Kafka: ``Replica`` and ``ReplicaState``; KIP-16 (lag is a time, not a number of records).
+**One follower**: how far it has fetched, and since when it keeps up. Kafka: ``Replica`` and ``ReplicaState``;
+KIP-16 (lag is a time, not a number of records).
 
 A fetch at an offset says that the follower holds everything below. It is caught up at the time t when it
 has fetched up to where the leader's log ended at t:
@@ -46,9 +43,8 @@ The second row is for a busy partition: its log end is always ahead of a followe
 
 Times are monotonic milliseconds, where Kafka takes the wall clock: setting a clock must not shrink an ISR.
 
-Which replica a consumer should read from (KIP-392), asked by the leader for each of its fetches.
-
-Kafka: ``ReplicaSelector`` with ``RackAwareReplicaSelector`` and ``LeaderSelector``; the comparator of
+**Which replica a consumer should read from** (KIP-392), asked by the leader for each of its fetches. Kafka:
+``ReplicaSelector`` with ``RackAwareReplicaSelector`` and ``LeaderSelector``; the comparator of
 ``ReplicaView``.
 """
 
@@ -61,6 +57,15 @@ from minikafka.errors import ConfigError
 from minikafka.named_tuple import NamedTuple
 from minikafka.replication.isr import IsrState
 from minikafka.types import NO_OFFSET, BrokerId, Offset
+
+NEVER_MS: Final = -(2**62)
+"""Before any time: the follower was not caught up since this leader leads."""
+
+NO_BROKER_EPOCH: Final = -1
+"""The follower did not say which incarnation of its broker it is (Fetch before version 15)."""
+
+LiveBrokerEpoch = Callable[[BrokerId], int | None]
+"""The registration epoch of a live broker, -1 when that is not known; None: it is not alive."""
 
 
 def leader_high_watermark(
@@ -112,13 +117,6 @@ def is_waited_for(
         )
         and may_join(follower)
     )
-
-
-NEVER_MS: Final = -(2**62)
-"""Before any time: the follower was not caught up since this leader leads."""
-
-NO_BROKER_EPOCH: Final = -1
-"""The follower did not say which incarnation of its broker it is (Fetch before version 15)."""
 
 
 class ReplicaProgress:
@@ -197,10 +195,6 @@ class ReplicaProgress:
     def is_caught_up(self, *, leader_end_offset: Offset, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it holds all that the leader has, or did so within the lag time."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_time_max_ms
-
-
-LiveBrokerEpoch = Callable[[BrokerId], int | None]
-"""The registration epoch of a live broker, -1 when that is not known; None: it is not alive."""
 
 
 class PartitionReplicas:

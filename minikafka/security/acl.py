@@ -1,20 +1,18 @@
 """Principals, access control lists, and filters of them.
 
-What an access control list consists of, with the numbers of Kafka's protocol.
+**Lists**, with the numbers of Kafka's protocol. Kafka: ``AclBinding``, ``AclOperation``,
+``AclPermissionType``, ``PatternType``, ``ResourceType``, ``AclEntry``, ``AclBindingFilter``. Texts are
+Kafka's: its tools print them, and ours too.
 
-Kafka: ``AclBinding``, ``AclOperation``, ``AclPermissionType``, ``PatternType``, ``ResourceType``,
-``AclEntry``, ``AclBindingFilter``. Texts are Kafka's: its tools print them, and ours too.
-
-Many filters of ACLs at once, and which of them is the first to find an ACL.
-
-Kafka: the loops in ``AclAuthorizer.deleteAcls``, which try every filter on every ACL. Here filters are looked
-up by what they ask for: of each part of an ACL a filter asks for one value or for any, so those that find an
-ACL are among a few that can be listed. Thousands of filters cost about as much as one.
+**Many filters at once** (``AclFilters``), and which of them is the first to find an ACL. Kafka: the loops in
+``AclAuthorizer.deleteAcls``, which try every filter on every ACL. Here filters are looked up by what they ask
+for: of each part of an ACL a filter asks for one value or for any, so those that find an ACL are among a few
+that can be listed. Thousands of filters cost about as much as one.
 
 A filter of MATCH with a name asks for more than one value; those are found by the order of their names, in
 which all that begin with a prefix stand together.
 
-Who a client is. Kafka: ``KafkaPrincipal``.
+**Principals**: who a client is. Kafka: ``KafkaPrincipal``.
 """
 
 from __future__ import annotations
@@ -30,6 +28,16 @@ from minikafka.errors import ConfigError
 from minikafka.named_tuple import NamedTuple
 
 E = TypeVar("E", bound=IntEnum)
+
+WILDCARD = "*"
+"""Every name, every host; ``User:*`` is every principal."""
+WILDCARD_PRINCIPAL = "User:*"
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the one resource of type CLUSTER (``Resource.CLUSTER_NAME``)."""
+AUDIT_LOGGER = "kafka.authorizer.logger"
+"""Where decisions are logged, as in Kafka."""
+
+USER = "User"
 
 
 class ResourceType(IntEnum):
@@ -81,15 +89,6 @@ class AclPermissionType(IntEnum):
     ANY = 1
     DENY = 2
     ALLOW = 3
-
-
-WILDCARD = "*"
-"""Every name, every host; ``User:*`` is every principal."""
-WILDCARD_PRINCIPAL = "User:*"
-CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type CLUSTER (``Resource.CLUSTER_NAME``)."""
-AUDIT_LOGGER = "kafka.authorizer.logger"
-"""Where decisions are logged, as in Kafka."""
 
 
 class ResourcePattern(NamedTuple):
@@ -394,9 +393,6 @@ def _keys(entry: AccessControlEntry) -> Iterator[EntryKey]:
         (entry.operation, AclOperation.ANY),
         (entry.permission_type, AclPermissionType.ANY),
     )
-
-
-USER = "User"
 
 
 class KafkaPrincipal(NamedTuple):

@@ -29,6 +29,24 @@ _PARSER = re.compile(_RULE)
 PATTERN_BYTES_MAX = 1 << 20
 """What a compiled pattern may take."""
 
+_KEYWORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+"""RFC 2253's; other attributes are written with their numbers and the bytes of their values."""
+
+_STRING_TAGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
+"""UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString, BMPString."""
+_ESCAPED = frozenset(',=+<>#;"\\')
+_BLANK = " \r"
+
 
 class NoMatchingRule(ValueError):
     """No rule matches the name (``SslPrincipalMapper.NoMatchingRule``)."""
@@ -152,25 +170,6 @@ def _replacement(rule: str, text: str, pattern: Any) -> Iterator[str | int]:
 
 def _invalid(rule: str, why: str) -> ConfigError:
     return ConfigError(f"Invalid value {rule} for configuration {RULES_PROPERTY}: {why}")
-
-
-_KEYWORDS = {
-    "2.5.4.3": "CN",
-    "2.5.4.6": "C",
-    "2.5.4.7": "L",
-    "2.5.4.8": "ST",
-    "2.5.4.9": "STREET",
-    "2.5.4.10": "O",
-    "2.5.4.11": "OU",
-    "0.9.2342.19200300.100.1.25": "DC",
-    "0.9.2342.19200300.100.1.1": "UID",
-}
-"""RFC 2253's; other attributes are written with their numbers and the bytes of their values."""
-
-_STRING_TAGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
-"""UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString, BMPString."""
-_ESCAPED = frozenset(',=+<>#;"\\')
-_BLANK = " \r"
 
 
 def subject_name(certificate: bytes) -> str:

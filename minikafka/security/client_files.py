@@ -20,6 +20,45 @@ AUTHORITY_FILE = "ca.pem"
 KEY_STORE_FILE = "keystore.pem"
 """Key and certificates in one file, as Java's PEM key store wants them; OpenSSL finds both in it."""
 
+_PYTHON = '''\
+"""How Python reaches Kafka as {name}. With this directory on the path::
+
+    from kafka_clients import for_confluent_kafka
+    producer = confluent_kafka.Producer(for_confluent_kafka())
+"""
+
+import ssl
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BOOTSTRAP_SERVERS = {bootstrap_servers!r}
+
+
+def for_confluent_kafka():
+    return {{
+        "bootstrap.servers": BOOTSTRAP_SERVERS,
+        "security.protocol": "{protocol}",
+        "ssl.ca.location": str(HERE / "{authority}"),
+{confluent}    }}
+
+
+def for_kafka_python():
+    return {{
+        "bootstrap_servers": BOOTSTRAP_SERVERS.split(","),
+        "security_protocol": "{protocol}",
+        "ssl_cafile": str(HERE / "{authority}"),
+{kafka_python}    }}
+
+
+def for_aiokafka():
+    context = ssl.create_default_context(cafile=HERE / "{authority}")
+{aiokafka_context}    return {{
+        "bootstrap_servers": BOOTSTRAP_SERVERS,
+        "security_protocol": "{protocol}",
+        "ssl_context": context,
+{aiokafka}    }}
+'''
+
 
 class Login(NamedTuple):
     """Who a client is and where it connects. With ``password`` it logs in by SASL, without by certificate."""
@@ -132,46 +171,6 @@ def client_files(login: Login) -> dict[str, str]:
 def properties_text(properties: Mapping[str, str]) -> str:
     """A ``.properties`` file, as ``java.util.Properties.load`` reads it."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
-
-
-_PYTHON = '''\
-"""How Python reaches Kafka as {name}. With this directory on the path::
-
-    from kafka_clients import for_confluent_kafka
-    producer = confluent_kafka.Producer(for_confluent_kafka())
-"""
-
-import ssl
-from pathlib import Path
-
-HERE = Path(__file__).resolve().parent
-BOOTSTRAP_SERVERS = {bootstrap_servers!r}
-
-
-def for_confluent_kafka():
-    return {{
-        "bootstrap.servers": BOOTSTRAP_SERVERS,
-        "security.protocol": "{protocol}",
-        "ssl.ca.location": str(HERE / "{authority}"),
-{confluent}    }}
-
-
-def for_kafka_python():
-    return {{
-        "bootstrap_servers": BOOTSTRAP_SERVERS.split(","),
-        "security_protocol": "{protocol}",
-        "ssl_cafile": str(HERE / "{authority}"),
-{kafka_python}    }}
-
-
-def for_aiokafka():
-    context = ssl.create_default_context(cafile=HERE / "{authority}")
-{aiokafka_context}    return {{
-        "bootstrap_servers": BOOTSTRAP_SERVERS,
-        "security_protocol": "{protocol}",
-        "ssl_context": context,
-{aiokafka}    }}
-'''
 
 
 def _python_module(login: Login) -> str:

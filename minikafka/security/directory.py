@@ -1,6 +1,7 @@
 """The security directory: an authority, the certificates that it has issued, a secure broker's users.
 
-There is no counterpart in Kafka. Everything in it is the owner's alone::
+Apache Kafka leaves this to keytool and openssl (its documentation: "Encryption and Authentication using
+SSL"). Everything in the directory is the owner's alone::
 
     ca.pem, ca.key          the authority
     crl.pem                 what is revoked; brokers read it again when it changes
@@ -11,19 +12,15 @@ There is no counterpart in Kafka. Everything in it is the owner's alone::
     users/NAME/             password, ca.pem, and such files
 
 A change is made under a lock, so that two commands do not lose each other's entries; each file is replaced in
-one step. Times are UTC; ``now`` and new passwords are arguments. Calls block: they are for a start, a command
-or a thread.
+one step. Times are UTC; ``now`` and new passwords are arguments. Calls of a ``SecurityDirectory`` block: they
+are for a start, a command or a thread.
 
-A certificate authority of one's own: certificates for brokers and clients, and what has been revoked.
-
-Apache Kafka leaves this to keytool and openssl (its documentation: "Encryption and Authentication using
-SSL"). Keys are on the curve P-256, which every client knows and which are made in a millisecond. A broker's
+A ``CertificateAuthority`` takes bytes and gives bytes. Keys are on the curve P-256, which every client knows
+and which are made in a millisecond; they and serial numbers come from OpenSSL's generator. A broker's
 certificate holds for the names that clients connect to, and serves both ways, because brokers connect to
 brokers; a client's holds for a client alone, so that no client can pose as a broker. All carry what RFC 5280
-demands of a verifier that is strict, as OpenSSL's is for Python 3.13.
-
-Bytes in, bytes out: ``security.directory`` keeps them. ``now`` is an argument, UTC. Keys and serial numbers
-come from OpenSSL's generator.
+demands of a verifier that is strict, as OpenSSL's is for Python 3.13. Which names of users, brokers and hosts
+may stand in a certificate is checked without ``cryptography``.
 """
 
 from __future__ import annotations
@@ -31,6 +28,7 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -53,13 +51,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from minikafka.errors import ConfigError
 from minikafka.named_tuple import NamedTuple
-from minikafka.security.certificate_names import broker_hosts, check_name
-from minikafka.security.client_files import (
-    AUTHORITY_FILE,
-    KEY_STORE_FILE,
-    Login,
-    client_files,
-)
+from minikafka.security.client_files import AUTHORITY_FILE, KEY_STORE_FILE, Login, client_files
 
 if TYPE_CHECKING:
     pass
@@ -70,6 +62,24 @@ BROKER_LIFETIME = timedelta(days=825)
 CLIENT_LIFETIME = timedelta(days=365)
 BACKDATED = timedelta(hours=1)
 """A certificate is valid at once, also on a machine whose clock is behind."""
+
+AUTHORITY_KEY_FILE, REVOKED_FILE, INDEX_FILE = "ca.key", "crl.pem", "index.json"
+PASSWORD_FILE, ADDRESS_FILE = "password", "address"
+PKCS12_KEY_STORE, PKCS12_TRUST_STORE = "keystore.p12", "truststore.p12"
+_LOCK_FILE = ".lock"
+RENEWED_BEFORE = timedelta(days=30)
+"""How long before its end a certificate is due: time enough for a monthly job."""
+
+Kind = Literal["broker", "client"]
+
+NAME_CHARACTERS_MAX = 64
+"""X.520's bound of a common name."""
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+"""Every broker's certificate holds for them too."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*")
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+HOST_CHARACTERS_MAX = 253
 
 
 class Issued(NamedTuple):
@@ -286,16 +296,6 @@ def _general_name(host: str) -> x509.GeneralName:
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-AUTHORITY_KEY_FILE, REVOKED_FILE, INDEX_FILE = "ca.key", "crl.pem", "index.json"
-PASSWORD_FILE, ADDRESS_FILE = "password", "address"
-PKCS12_KEY_STORE, PKCS12_TRUST_STORE = "keystore.p12", "truststore.p12"
-_LOCK_FILE = ".lock"
-RENEWED_BEFORE = timedelta(days=30)
-"""How long before its end a certificate is due: time enough for a monthly job."""
-
-Kind = Literal["broker", "client"]
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
@@ -661,3 +661,41 @@ class SecurityDirectory:
 
 def _is_due(certificate: Certificate, now: datetime) -> bool:
     return certificate.revoked_at is not None or now >= certificate.not_after - RENEWED_BEFORE
+
+
+def check_name(name: str) -> str:
+    """``name`` of a client or broker, which is a common name, a principal's name and a directory's.
+
+    Raises:
+        ConfigError: it cannot be all of these without an escape in one of them.
+    """
+    if len(name) > NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be a name: 1 to {NAME_CHARACTERS_MAX} letters, digits and . _ @ - are allowed, "
+            "the first of them a letter or a digit"
+        )
+    return name
+
+
+def check_host(host: str) -> str:
+    """``host`` as a certificate has it: a name in lower case without a final dot, or an address in its usual
+    form.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    text = host.strip().removeprefix("[").removesuffix("]")
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if len(name) > HOST_CHARACTERS_MAX or not all(map(_LABEL.fullmatch, labels)) or labels[-1].isdigit():
+        raise ConfigError(f"{host!r} is neither a host name nor an address")
+    return name
+
+
+def broker_hosts(hosts: Iterable[str]) -> tuple[str, ...]:
+    """All names that a certificate for ``hosts`` holds for, each once. Raises ConfigError."""
+    return tuple(dict.fromkeys([*map(check_host, hosts), *LOCAL_NAMES]))

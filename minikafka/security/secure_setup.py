@@ -35,6 +35,20 @@ COMMON_NAME_RULES = "RULE:^CN=([^,+]+)$/$1/,DEFAULT"
 
 _PLACES = ("node.id", "broker.id", "log.dirs", "log.dir")
 
+_SAME = {"authorizer.class.name": ("kafka.security.authorizer.AclAuthorizer", AUTHORIZER)}
+"""Values that mean the same."""
+_MADE_HERE = (
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.crl.location",
+)
+
 
 class FirstUser(NamedTuple):
     """A SCRAM user that is to be in the store when the broker begins."""
@@ -205,21 +219,6 @@ def _fixed(listeners: Iterable[Listener], listener: Listener, given: Mapping[str
             if each.protocol == "SSL"
         },
     }
-
-
-_SAME = {"authorizer.class.name": ("kafka.security.authorizer.AclAuthorizer", AUTHORIZER)}
-"""Values that mean the same."""
-_MADE_HERE = (
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.keystore.key",
-    "ssl.keystore.certificate.chain",
-    "ssl.key.password",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-    "ssl.truststore.certificates",
-    "ssl.crl.location",
-)
 
 
 def _check_contradictions(given: Mapping[str, Setting], fixed: Mapping[str, str]) -> None:

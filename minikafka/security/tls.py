@@ -29,6 +29,15 @@ _TURNS_MAX = 16
 """Of a handshake in memory; it has at most three flights of each side."""
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
+_REASONS = {
+    "HTTP_REQUEST": "the peer speaks HTTP, not TLS",
+    "HTTPS_PROXY_REQUEST": "the peer speaks HTTP, not TLS",
+    "WRONG_VERSION_NUMBER": "the peer does not speak TLS (does it have security.protocol=SSL or SASL_SSL?)",
+    "UNSUPPORTED_PROTOCOL": "the peer has no version of TLS that is enabled (ssl.enabled.protocols)",
+    "NO_SHARED_CIPHER": "no cipher suite that both have (ssl.cipher.suites)",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer shows no certificate, and must (ssl.client.auth)",
+}
+
 
 def server_context(settings: TlsSettings, *, files: Files | None = None) -> ssl.SSLContext:
     """For connections that a listener accepts.
@@ -182,16 +191,6 @@ def _private_file(data: bytes) -> Iterator[str]:
         file.write(data)
         file.flush()
         yield file.name
-
-
-_REASONS = {
-    "HTTP_REQUEST": "the peer speaks HTTP, not TLS",
-    "HTTPS_PROXY_REQUEST": "the peer speaks HTTP, not TLS",
-    "WRONG_VERSION_NUMBER": "the peer does not speak TLS (does it have security.protocol=SSL or SASL_SSL?)",
-    "UNSUPPORTED_PROTOCOL": "the peer has no version of TLS that is enabled (ssl.enabled.protocols)",
-    "NO_SHARED_CIPHER": "no cipher suite that both have (ssl.cipher.suites)",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer shows no certificate, and must (ssl.client.auth)",
-}
 
 
 def reason_of(error: BaseException) -> str:

@@ -23,6 +23,25 @@ VERSIONS = ("TLSv1.2", "TLSv1.3")
 CIPHERS_OF_TLS_1_3 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 """That OpenSSL offers; they have the same names in Java and in OpenSSL."""
 
+_known: dict[str, ConfigKey] = {}
+
+_CIPHERS = {
+    "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "AES_128_CBC_SHA": "AES128-SHA",
+    "AES_256_CBC_SHA": "AES256-SHA",
+    "AES_128_CBC_SHA256": "AES128-SHA256",
+    "AES_256_CBC_SHA256": "AES256-SHA256",
+    "AES_256_CBC_SHA384": "AES256-SHA384",
+    "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
+}
+_KEY_EXCHANGES = {
+    "ECDHE_ECDSA": "ECDHE-ECDSA-",
+    "ECDHE_RSA": "ECDHE-RSA-",
+    "DHE_RSA": "DHE-RSA-",
+    "RSA": "",
+}
+
 
 class StoreSettings(NamedTuple):
     """Of a key store or a trust store: a file, or PEM texts. Its repr tells no secret."""
@@ -145,9 +164,6 @@ def tls_settings(security: SecurityConfig, names: PropertyNames = AS_THEY_ARE) -
     )
 
 
-_known: dict[str, ConfigKey] = {}
-
-
 def _keys() -> dict[str, ConfigKey]:
     if not _known:
         _known.update(config_keys(SecurityConfig))
@@ -265,24 +281,6 @@ def _ciphers(names: tuple[str, ...], property_name: str) -> tuple[tuple[str, ...
                 )
             old.append(cipher)
     return tuple(old), tuple(new)
-
-
-_CIPHERS = {
-    "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
-    "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
-    "AES_128_CBC_SHA": "AES128-SHA",
-    "AES_256_CBC_SHA": "AES256-SHA",
-    "AES_128_CBC_SHA256": "AES128-SHA256",
-    "AES_256_CBC_SHA256": "AES256-SHA256",
-    "AES_256_CBC_SHA384": "AES256-SHA384",
-    "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
-}
-_KEY_EXCHANGES = {
-    "ECDHE_ECDSA": "ECDHE-ECDSA-",
-    "ECDHE_RSA": "ECDHE-RSA-",
-    "DHE_RSA": "DHE-RSA-",
-    "RSA": "",
-}
 
 
 def openssl_cipher(name: str) -> str | None:

@@ -21,23 +21,22 @@ from minikafka.flight_recorder.events import Record
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.log_manager import LogManager
-from minikafka.metrics.refusals import RefusedKind
+from minikafka.metrics.broker_stats import RefusedKind
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Handler
-from minikafka.protocol.wire.releases import OLDER
+from minikafka.protocol.wire.api_versions import OLDER
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
-from minikafka.server.cluster.broker_connection import Connect
-from minikafka.server.cluster.controller_connection import ControllerConnection
+from minikafka.server.cluster.broker_connection import Connect, ControllerConnection
 from minikafka.server.cluster.coordination_store import StorePatience
-from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
+from minikafka.server.cluster.features import FEATURES, FinalizedFeatures, FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager, ask_for_block
 from minikafka.server.cluster.registration import SessionKeeper
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
-from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.configs.store import ConfigChangeListener
 from minikafka.server.controller.alter_partition_manager import AlterPartitionManager
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, Coordinators, make_coordinators
@@ -50,7 +49,6 @@ from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaMa
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.event_loop import LoopTimer
 from minikafka.server.runtime.event_recorder import EventRecorder
-from minikafka.server.runtime.features import FEATURES, FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
@@ -58,8 +56,7 @@ from minikafka.server.services import Services
 from minikafka.server.share.dead_letter_queue import DeadLetterQueues
 from minikafka.server.share.hosted_share_partition import ShareCounts, ShareParts
 from minikafka.server.share.manager import SharePartitionManager
-from minikafka.server.topics.internal_topics import InternalTopics
-from minikafka.server.topics.topic_service import ReassignmentService, TopicService
+from minikafka.server.topics.topic_service import InternalTopics, ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import (
     StoredTopic,
     StoredTopics,
@@ -70,20 +67,19 @@ from minikafka.server.topics.topic_store import (
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.server.apis import transactions, write_txn_markers
+    from minikafka.server.apis import transactions
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security import acl_authorizer, authentication, delegation_tokens
     from minikafka.server.security import transport as security_transport
     from minikafka.server.security.transport import TransportSecurity
-    from minikafka.server.tracing import otlp
+    from minikafka.server.tracing import spans
 else:
     transactions = deferred("minikafka.server.apis.transactions")
-    write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
     acl_authorizer = deferred("minikafka.server.security.acl_authorizer", at_start_or_never=True)
     authentication = deferred("minikafka.server.security.authentication", at_start_or_never=True)
     delegation_tokens = deferred("minikafka.server.security.delegation_tokens", at_start_or_never=True)
     security_transport = deferred("minikafka.server.security.transport", at_start_or_never=True)
-    otlp = deferred("minikafka.server.tracing.otlp", at_start_or_never=True)
+    spans = deferred("minikafka.server.tracing.spans", at_start_or_never=True)
 
 logger = logging.getLogger(__name__)
 
@@ -254,7 +250,7 @@ def _coordinators(
         parts,
         producer_ids,
         ask_here=lambda asked: transactions.ask_own_coordinator(services(), asked),
-        write_here=lambda markers: write_txn_markers.write_markers(services(), markers),
+        write_here=lambda markers: transactions.write_markers(services(), markers),
         confirmed_epoch=lambda topic_partition: _confirmed_epoch(services(), topic_partition),
     )
 
@@ -371,7 +367,7 @@ def start_tracing(services: Services) -> None:
     url = config.otlp_url()
     if url is not None:
         try:
-            exporter = otlp.OtlpExporter(
+            exporter = spans.OtlpExporter(
                 url, config.otlp_headers(), node_id=services.node_id, cluster_id=services.cluster_id
             )
         except ConfigError as error:

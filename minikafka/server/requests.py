@@ -1,12 +1,9 @@
 """A request beside its content: who asks, what it is counted under, and how an error answers it.
 
-What a handler knows about a request besides its content.
-
-What requests are counted under, and the errors in answers. Kafka: ``RequestChannel.updateErrorMetrics``.
-
-The counts themselves are ``minikafka.metrics.request_metrics``.
-
-How a ``KafkaError`` becomes fields of a response, or all of it (``AbstractRequest.getErrorResponse``).
+A ``RequestContext`` is what a handler knows about a request besides its content. Errors in answers are
+counted, and requests counted under names, as in Kafka's ``RequestChannel.updateErrorMetrics``; the counts
+themselves are ``minikafka.metrics.request_metrics``. A ``KafkaError`` becomes fields of a response, or all of
+it (``AbstractRequest.getErrorResponse``).
 """
 
 from __future__ import annotations
@@ -36,6 +33,24 @@ from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema, 
 from minikafka.server.quota.client_quotas import ClientQuotas, HandlerTime, QuotaClient
 from minikafka.steps import ELEMENTS_A_STEP, Steps
 from minikafka.types import Buffer
+
+_WITH_PARTS: Final = (list, tuple, Mapping, msgspec.Struct)
+_WITHOUT_PARTS: Final = frozenset({int, str, bool, bytes, bytearray, memoryview, UUID, NoneType, ErrorCode})
+"""What most fields are: known at a glance, where an abstract class has to be asked."""
+
+_WAITS_AS_ASKED: Final = frozenset(
+    {ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONTROLLED_SHUTDOWN}
+)
+"""Of these the remote time is no sign of slowness: they wait for records, for other members, for leaders that
+move."""
+
+MESSAGE_LENGTH_MAX = 4096
+"""Characters. Messages repeat what the client sent, and a string of older versions ends at 32767 bytes."""
+
+NO_ERROR: dict[str, Any] = {"error_code": ErrorCode.NONE, "error_message": None}
+
+_EMPTY: Final[Mapping[str, Any]] = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": None}
+"""By type; of all others the empty value is 0."""
 
 
 class RequestContext(NamedTuple):
@@ -105,11 +120,6 @@ def fields_without_errors(api_key: int) -> frozenset[str]:
     return frozenset(without_errors - with_errors)
 
 
-_WITH_PARTS: Final = (list, tuple, Mapping, msgspec.Struct)
-_WITHOUT_PARTS: Final = frozenset({int, str, bool, bytes, bytearray, memoryview, UUID, NoneType, ErrorCode})
-"""What most fields are: known at a glance, where an abstract class has to be asked."""
-
-
 def error_codes(body: object, skipped: Set[str] = frozenset()) -> Iterator[int | None]:
     """Every error code but NONE in a response, however deep and in no order, and None after each step of the
     search. Fields in ``skipped`` have none."""
@@ -167,13 +177,6 @@ def encode_answer(
     )
 
 
-_WAITS_AS_ASKED: Final = frozenset(
-    {ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONTROLLED_SHUTDOWN}
-)
-"""Of these the remote time is no sign of slowness: they wait for records, for other members, for leaders that
-move."""
-
-
 class ClientRequestTiming(RequestTiming):
     """That of a request whose client is known: it is recorded as an event when it was slow."""
 
@@ -229,12 +232,6 @@ def timed(timing: RequestTiming, result: Result) -> Result:
     return result
 
 
-MESSAGE_LENGTH_MAX = 4096
-"""Characters. Messages repeat what the client sent, and a string of older versions ends at 32767 bytes."""
-
-NO_ERROR: dict[str, Any] = {"error_code": ErrorCode.NONE, "error_message": None}
-
-
 def error_fields(error: KafkaError) -> dict[str, Any]:
     """``error_code`` and ``error_message``, the message cut to what every version can carry."""
     message = error.message
@@ -266,10 +263,6 @@ def _answer(schema: EntitySchema, known: Mapping[str, Any], error: Mapping[str, 
         elif wanted.default is REQUIRED:
             answer[wanted.name] = _empty(wanted)
     return answer
-
-
-_EMPTY: Final[Mapping[str, Any]] = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": None}
-"""By type; of all others the empty value is 0."""
 
 
 def _empty(wanted: FieldSchema) -> Any:

@@ -51,6 +51,10 @@ from minikafka.coordinator.share.messages import StateBatch
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.named_tuple import NamedTuple
 
+THROTTLE_DELIVERIES_MIN: Final = 2
+"""Records that were delivered less often are never throttled, however low the limit is (Kafka:
+``MINIMUM_THROTTLE_RECORDS_DELIVERY_LIMIT``)."""
+
 
 class RecordState(IntEnum):
     """By the ids that are persisted (Kafka: ``RecordState``)."""
@@ -120,11 +124,6 @@ class FetchedBatch(NamedTuple):
     is_hidden: bool = False
     """Nothing in it is for consumers: a control batch, or of an aborted transaction for a group that reads
     what is committed."""
-
-
-THROTTLE_DELIVERIES_MIN: Final = 2
-"""Records that were delivered less often are never throttled, however low the limit is (Kafka:
-``MINIMUM_THROTTLE_RECORDS_DELIVERY_LIMIT``)."""
 
 
 class AcquiredRecords(NamedTuple):

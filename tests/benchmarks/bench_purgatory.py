@@ -25,8 +25,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from minikafka.clock import ManualClock
-from minikafka.purgatory.purgatory import DelayedOperation, DelayedOperationPurgatory
-from minikafka.purgatory.timing_wheel import Timer, TimerTask
+from minikafka.purgatory import DelayedOperation, DelayedOperationPurgatory, Timer, TimerTask
 
 OUTSTANDING = (10_000, 100_000, 1_000_000)
 TIMEOUT_MS = 30_000

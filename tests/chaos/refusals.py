@@ -15,9 +15,8 @@ from pathlib import Path
 import msgspec
 
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.event_file import CURRENT_NAME, OLD_NAME, read_event_file
 from minikafka.flight_recorder.events import BrokerStarted, EpochBegan, Event
-from minikafka.flight_recorder.ring import decode_event
+from minikafka.flight_recorder.storage import CURRENT_NAME, OLD_NAME, decode_event, read_event_file
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.testing.history.operations import Partition
 

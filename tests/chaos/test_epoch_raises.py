@@ -17,9 +17,8 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.event_file import EventFile
 from minikafka.flight_recorder.events import BrokerStarted, EpochBegan, Event, not_recorded
-from minikafka.flight_recorder.ring import EventRing
+from minikafka.flight_recorder.storage import EventFile, EventRing
 from minikafka.log.producers.append import (
     AppendOrigin,
     BatchMetadata,

@@ -13,8 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.wire.api_versions import ADVERTISED, ApiKey
-from minikafka.protocol.wire.releases import OLDER
+from minikafka.protocol.wire.api_versions import ADVERTISED, OLDER, ApiKey
 from minikafka.testing.broker import Broker
 from minikafka.testing.cluster import Cluster
 from tests.integration.support import java

@@ -24,7 +24,7 @@ from minikafka.log.files.names import (
     file_name,
 )
 from minikafka.log.producers.snapshot import SnapshotEntry, encode_snapshot
-from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.batch import TimestampType, iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker, Record, build_batch

@@ -28,7 +28,7 @@ import pyarrow.parquet
 from minikafka.cli.analyze import print_summary
 from minikafka.cli.main import main
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT
-from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header

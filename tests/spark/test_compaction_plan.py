@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from minikafka.log.compaction.staged_compaction import LastRecord, SourceSegment
-from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.spark.compact.plan import (
     PRODUCER_ID_EXPIRATION_MS,
     ProducerInSegment,

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.batch import iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import ControlRecordType, Record, build_batch

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "minikafka").rglob("*.py"))
 GENERATORS = sorted(path for folder in ("docs", "grafana") for path in (ROOT / folder).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-CORE = [path for path in SOURCES if path.relative_to(ROOT).parts[1] in rules.CORE_PACKAGES]
+CORE = [path for path in SOURCES if path.relative_to(ROOT).with_suffix("").parts[1] in rules.CORE_PACKAGES]
 SHELL = [path for path in SOURCES if path.relative_to(ROOT).parts[1] in rules.SHELL_PACKAGES]
 SCRIPTS = [ROOT / "bin" / name for name in ("bench", "check", "minikafka", "minikafka-broker", "test")]
 

@@ -21,8 +21,13 @@ from crc32c import crc32c
 from minikafka.errors import KafkaError
 from minikafka.files import File, Files
 from minikafka.log.files.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
-from minikafka.log.segment.index_file import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY
-from minikafka.log.segment.txn_index import CURRENT_VERSION, TXN_INDEX_ENTRY, AbortedTransaction
+from minikafka.log.segment.indexes import (
+    OFFSET_INDEX_ENTRY,
+    TIME_INDEX_ENTRY,
+    TXN_INDEX_ENTRY,
+    TXN_INDEX_VERSION,
+    AbortedTransaction,
+)
 from minikafka.protocol.records.batch import (
     HEADER_SIZE,
     MAGIC,
@@ -545,7 +550,7 @@ class TxnIndexCheck(IndexCheck):
     def _advance(self) -> TxnIndexEntry | None:
         for at, (version, *fields) in self._entries:
             transaction = AbortedTransaction._make(fields)
-            if version != CURRENT_VERSION:
+            if version != TXN_INDEX_VERSION:
                 self._finding(at, f"an entry of unknown version {version}")
             elif transaction.last_offset <= self._last_offset:
                 self._finding(at, f"{transaction} does not ascend from offset {self._last_offset}")

@@ -15,7 +15,7 @@ from minikafka.coordination import paths
 from minikafka.log.files.checkpoint import read_leader_epochs
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.records import Record, iterate_records, read_end_transaction_marker
-from minikafka.purgatory.purgatory import DelayedOperation
+from minikafka.purgatory import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation.invariants import hosted_partitions, read_up_to
 from minikafka.testing.simulation.simulation import LOG_DIRECTORY, SimulatedBroker, Simulation

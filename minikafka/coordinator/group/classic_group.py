@@ -15,8 +15,7 @@ Different from Kafka: a member that is removed has its waiting SyncGroup answere
 request that repeats one that waits has the earlier one answered (REBALANCE_IN_PROGRESS); Kafka leaves both
 unanswered. Members are kept in the order in which they came, so the choice of a leader is not left to a hash.
 
-The states of a group of the classic protocol. Kafka: ``ClassicGroupState``.
-
+**Its states.** Kafka: ``ClassicGroupState``.
 ====================  ===================  ===================  ====================  =====================
 state                 JoinGroup            SyncGroup            Heartbeat             OffsetCommit
 ====================  ===================  ===================  ====================  =====================
@@ -30,14 +29,11 @@ STABLE                answered, or a new   answered             answered        
 DEAD                  the group is gone: it is not found any more
 ====================  ===================  ===================  ====================  =====================
 
-What the members of a group of the classic protocol have in common: the protocol that they agree on (for
-consumers: an assignor), and the topics that they use.
+**A member** is a ``ClassicMember`` (Kafka: ``ClassicGroupMember``). What members have in common is the
+protocol that they agree on (for consumers: an assignor), and the topics that they use.
 
-A member of a group of the classic protocol. Kafka: ``ClassicGroupMember``.
-
-What is always true of a group of the classic protocol between two calls. For tests.
-
-A group of the classic protocol as a record, and back. Kafka: ``newGroupMetadataRecord``, ``replay``.
+What is always true of a group between two calls is checked in tests. A group as a record, and back: Kafka's
+``newGroupMetadataRecord`` and ``replay``.
 """
 
 from __future__ import annotations
@@ -78,6 +74,13 @@ from minikafka.protocol.internal.group_records import (
     GroupRecord,
     MemberMetadata,
 )
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Name and metadata of what a member supports, the preferred one first."""
+
+MEMBER_ID_PREFIX_MAX = 249
+"""Characters: as many as Kafka's clients allow an instance id to have
+(``JoinGroupRequest.MAX_GROUP_INSTANCE_ID_LENGTH``)."""
 
 
 class ClassicGroupState(Enum):
@@ -148,14 +151,6 @@ def subscribed_topics(
         )
     except MalformedSubscription:
         return None
-
-
-Protocols = tuple[tuple[str, bytes], ...]
-"""Name and metadata of what a member supports, the preferred one first."""
-
-MEMBER_ID_PREFIX_MAX = 249
-"""Characters: as many as Kafka's clients allow an instance id to have
-(``JoinGroupRequest.MAX_GROUP_INSTANCE_ID_LENGTH``)."""
 
 
 def check_session_timeout(request: JoinGroup, settings: GroupSettings) -> None:

@@ -6,8 +6,7 @@ then, ``Rebalancer`` leads the group from generation to generation, ``classic_gr
 
 Every answer is a result of its kind with an error code in it; only the checks of a group raise KafkaError.
 
-How a group of the classic protocol gets from one generation to the next.
-
+**Rebalances**: from one generation to the next.
     prepare ──all have joined, or their time is up──> complete ──the leader's assignment is stored──> STABLE
 
 Kafka: ``GroupMetadataManager.prepareRebalance``, ``completeClassicGroupJoin``,
@@ -17,16 +16,14 @@ Different from Kafka: the delayed operations are named by the group, so a timer 
 fire into a newer one; and a leader that syncs twice while its assignment is on the way to the log does not
 write it again, so the log and the members never say different things.
 
-JoinGroup, to a group of the classic protocol. Kafka: ``GroupMetadataManager.classicGroupJoin…``.
-
-An unknown member with an instance id is a static member (KIP-345): new, or that of the instance come back,
-which takes the old one's place. An unknown member without one gets an id first, if its version knows that
-(KIP-394).
+**JoinGroup.** Kafka: ``GroupMetadataManager.classicGroupJoin…``. An unknown member with an instance id is a
+static member (KIP-345): new, or that of the instance come back, which takes the old one's place. An unknown
+member without one gets an id first, if its version knows that (KIP-394).
 
 Different from Kafka: a refused join makes no group; and a static member's new id takes effect when its record
 is in the log, so a refused append has nothing to revert.
 
-SyncGroup, Heartbeat and LeaveGroup, and members whose session expires. Kafka: ``classicGroupSync``,
+**SyncGroup, Heartbeat, LeaveGroup**, and members whose session expires. Kafka: ``classicGroupSync``,
 ``classicGroupHeartbeat``, ``classicGroupLeave``, ``expireClassicGroupMemberHeartbeat``.
 
 Different from Kafka: LeaveGroup is answered at once, also when it leaves the group empty; as in Kafka 3, the
@@ -56,9 +53,8 @@ from minikafka.coordinator.group.classic_group import (
     validate,
     why,
 )
-from minikafka.coordinator.group.environment import GroupCounts, GroupSettings
+from minikafka.coordinator.group.environment import GroupCounts, GroupEventKind, GroupHistory, GroupSettings
 from minikafka.coordinator.group.group import Group, GroupMap, member_bytes
-from minikafka.coordinator.group.history import GroupEventKind, GroupHistory
 from minikafka.coordinator.group.messages import (
     Answer,
     Append,
@@ -83,6 +79,8 @@ from minikafka.coordinator.group.messages import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue
 
+_log = logging.getLogger(__name__)
+
 STATIC_MEMBER_RECHECK_MS = 1_000
 """The least time between two looks whether a static member has joined again. Members choose their rebalance
 timeout; with 0 the group would look again at once and for ever, and no other work would have a turn (Kafka's
@@ -92,6 +90,16 @@ _EMPTY = ClassicGroupState.EMPTY
 _PREPARING = ClassicGroupState.PREPARING_REBALANCE
 _COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
 _STABLE = ClassicGroupState.STABLE
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+"""Kafka's ``CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS``: so long may a new member wait for its first answer.
+It does not send heartbeats yet, and if its client gives up and asks again, it comes as another member."""
+
+HEARTBEAT_ACCEPTED: Final = HeartbeatResult()
+HEARTBEAT_REBALANCE: Final = HeartbeatResult(ErrorCode.REBALANCE_IN_PROGRESS)
+"""Shared by all answers: 2,000 idle members send a heartbeat every three seconds each."""
+
+_UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class StoreAssignment(Append):
@@ -269,11 +277,6 @@ def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
             effects += group.answer_sync(member, SyncGroupResult(error=error))
             effects.append(member.session)
     return effects
-
-
-NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""Kafka's ``CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS``: so long may a new member wait for its first answer.
-It does not send heartbeats yet, and if its client gives up and asks again, it comes as another member."""
 
 
 class NewGroup(Append):
@@ -570,11 +573,6 @@ def _refuse(ticket: Ticket, error: ErrorCode, member_id: str = "") -> Effects:
     return [Answer(ticket, refused(error, member_id))]
 
 
-HEARTBEAT_ACCEPTED: Final = HeartbeatResult()
-HEARTBEAT_REBALANCE: Final = HeartbeatResult(ErrorCode.REBALANCE_IN_PROGRESS)
-"""Shared by all answers: 2,000 idle members send a heartbeat every three seconds each."""
-
-
 def heartbeat(group: ClassicGroup, request: Heartbeat, ticket: Ticket) -> Effects:
     member = group.members.get(request.member_id)
     if member is None or request.group_instance_id is not None:
@@ -682,11 +680,6 @@ def _leave(
         client_id=member.client_id,
     )
     return ErrorCode.NONE, group.remove(member)
-
-
-_log = logging.getLogger(__name__)
-
-_UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class ClassicGroups:

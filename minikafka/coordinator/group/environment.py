@@ -1,26 +1,35 @@
-"""What a group coordinator works with: its configuration, the topics of the cluster, counts.
+"""What a group coordinator works with: its configuration, the cluster's topics, counts, and a history.
 
-The configuration of a group coordinator, and of single groups. Kafka: ``GroupCoordinatorConfig``,
-``GroupConfig``.
+Kafka: ``GroupCoordinatorConfig`` and ``GroupConfig`` (of single groups), ``MetadataImage`` with its
+``TopicsImage``, ``GroupCoordinatorMetrics``.
 
-What a group coordinator sees of the cluster's topics. Kafka: ``MetadataImage`` (its ``TopicsImage``).
-
-What the groups of a coordinator have done, for its metrics. Kafka: ``GroupCoordinatorMetrics``.
+``GroupHistory`` remembers what the last rebalances of each group were for, and which members it has lost, for
+``minikafka why group``; Kafka has this in its log alone. It is bounded in every direction: so many groups, of
+each so many events, and no text longer than it has to be, because member ids, client ids and reasons are what
+clients make them. It is lost with the broker, and with its leadership of the group: the next coordinator
+begins with an empty one.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, Self
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, Literal, Protocol, Self
 from uuid import UUID
 
 import msgspec
 
 from minikafka.config.group import GroupConfig, auto_offset_reset
-from minikafka.coordinator.group.history import GroupHistory
 from minikafka.flight_recorder.events import GroupRebalanced, Record, cut, not_recorded
 from minikafka.named_tuple import NamedTuple
 
 MigrationPolicy = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
+
+HISTORIES_MAX: Final = 1_000
+"""With a full history of short texts each a few MB."""
+HISTORY_EVENTS_MAX: Final = 16
+HISTORY_TEXT_MAX: Final = 256
 
 
 class ConsumerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,3 +207,59 @@ class GroupCounts:
         self.record(
             GroupRebalanced(group=cut(group), generation=generation, members=members, cause=cut(cause))
         )
+
+
+class GroupEventKind(Enum):
+    """Values are what diagnostics show."""
+
+    REBALANCE = "rebalance"
+    """One began."""
+    COMPLETED = "completed"
+    """All members of the new generation have joined."""
+    LEFT = "left"
+    """A member left by itself, or an administrator removed it."""
+    REMOVED = "removed"
+    """The coordinator took a member for dead, or it did not do what it was told."""
+
+
+class GroupEvent(msgspec.Struct, frozen=True):
+    """``member_id`` and ``client_id`` are empty where no single member is meant."""
+
+    at_ms: int
+    kind: GroupEventKind
+    why: str
+    member_id: str = ""
+    client_id: str = ""
+
+
+class GroupHistory:
+    """Of all groups that a broker has coordinated; those that had no event for the longest time go first."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, deque[GroupEvent]] = {}
+
+    def __repr__(self) -> str:
+        return f"GroupHistory({len(self._events)} groups)"
+
+    def note(
+        self,
+        group_id: str,
+        kind: GroupEventKind,
+        why: str,
+        *,
+        now_ms: int,
+        member_id: str = "",
+        client_id: str = "",
+    ) -> None:
+        events = self._events.pop(group_id, None)
+        if events is None:
+            events = deque(maxlen=HISTORY_EVENTS_MAX)
+            if len(self._events) >= HISTORIES_MAX:
+                del self._events[next(iter(self._events))]
+        self._events[group_id] = events  # the last one in the order of the dict
+        texts = (text[:HISTORY_TEXT_MAX] for text in (why, member_id, client_id))
+        events.append(GroupEvent(now_ms, kind, *texts))
+
+    def of(self, group_id: str) -> Sequence[GroupEvent]:
+        """The oldest first."""
+        return tuple(self._events.get(group_id, ()))

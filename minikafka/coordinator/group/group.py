@@ -2,10 +2,11 @@
 
 Kafka: ``org.apache.kafka.coordinator.group.Group``.
 
-Kafka has no such limit: there a member may bring as much as ``socket.request.max.bytes``, and it stays for as
-long as the member. Here a member has ``group.max.member.metadata.bytes``, and all groups that a broker
-coordinates have ``group.max.memory.bytes``, of which a newcomer may take a part of what is left: those that
-want much are turned away before those that want little.
+**What groups may take in memory.** Kafka has no such limit: there a member may bring as much as
+``socket.request.max.bytes``, and it stays for as long as the member. Here a member has
+``group.max.member.metadata.bytes``, and all groups that a broker coordinates have ``group.max.memory.bytes``,
+of which a newcomer may take a part of what is left: those that want much are turned away before those that
+want little.
 
 A member that is too large is refused with INVALID_REQUEST: asking again does not help, and clients raise it.
 One for which there is no room is refused with GROUP_MAX_SIZE_REACHED, which clients raise as well and which
@@ -27,6 +28,10 @@ MEMBER_BYTES = 2_000
 """Without its strings: what ten thousand of them take, with timers, divided by as many."""
 PENDING_JOIN_BYTES = 1_000
 """A member id that was given out, with its timer."""
+
+LEFT_SHARES = 16
+"""A member may take this part of what is left at most: with 256 MiB and members of 1 MiB, the last 16 MiB are
+for smaller ones."""
 
 
 class Memory(Protocol):
@@ -146,11 +151,6 @@ class FencesOldCommits(Protocol):
     def check_committed(self, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]) -> None:
         """Beside ``check_offset_commit``. ``partitions``: topic and number. Raises STALE_MEMBER_EPOCH."""
         ...
-
-
-LEFT_SHARES = 16
-"""A member may take this part of what is left at most: with 256 MiB and members of 1 MiB, the last 16 MiB are
-for smaller ones."""
 
 
 class GroupMemory:

@@ -1,14 +1,12 @@
-"""The requests that reach a group and the results that leave it, free of versions and encodings.
+"""Requests that reach a group, results that leave it, and what its shard wants done; no versions, no bytes.
 
 Kafka: ``JoinGroupRequestData`` and its like. Handlers in ``server.apis`` make these from requests and write
 results as bodies. Ids are strings as on the wire; an absent member id is empty.
 
-What a shard of the group coordinator wants done, see ``coordinator.effects``; ``server`` does it.
-
-State that must equal the log changes in an append's ``written``, never before: an append that is refused has
-changed nothing. What clients may see before it is safe changes in ``committed`` (KAFKA_BEHAVIOUR: a committed
-offset). What waits is a join, a sync, a heartbeat or a revocation. Besides, groups ask the share
-coordinator.
+**What a shard wants done**, see ``coordinator.effects``; ``server`` does it. State that must equal the log
+changes in an append's ``written``, never before: an append that is refused has changed nothing. What clients
+may see before it is safe changes in ``committed`` (KAFKA_BEHAVIOUR: a committed offset). What waits is a
+join, a sync, a heartbeat or a revocation. Besides, groups ask the share coordinator.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ from minikafka.types import TopicPartition
 
 NO_GENERATION = -1
 """Of a client that commits without being a member, and of answers that refuse."""
-
 
 MayDescribe = Callable[[str], bool]
 """Whether who asks may describe the topic of that name."""

@@ -52,10 +52,11 @@ at most 20 to 30 ms. 10,000 partitions, where all want the same topics, are. Rou
 RETRY_MS = 500
 """After which a fencing whose append failed is tried again (Kafka: ``CoordinatorTimerImpl``)."""
 
+MEMBER_EPOCH_VERSION = 9
+"""OffsetCommit since this version carries a member epoch (KIP-848)."""
+
 
 # Groups and members
-
-
 class HasSize(Protocol):
     """A member, of any kind."""
 
@@ -275,10 +276,6 @@ def unreleased_instance_id(instance_id: str, member_id: str, *, owner: str) -> K
     )
 
 
-MEMBER_EPOCH_VERSION = 9
-"""OffsetCommit since this version carries a member epoch (KIP-848)."""
-
-
 def check_commit_version(version: int, *, kind: str) -> None:
     """Raises KafkaError UNSUPPORTED_VERSION: a commit that cannot say its member's epoch."""
     if version < MEMBER_EPOCH_VERSION:
@@ -336,8 +333,6 @@ def count_names(counter: Counter[str], names: Iterable[str], sign: int) -> None:
 
 
 # Assignments
-
-
 def may_assign(assigned_at_ms: int, interval_ms: int, now_ms: int) -> bool:
     """Whether the last assignment is old enough for another one (``canComputeNextTargetAssignment``,
     KIP-1263): who comes meanwhile has the next one. ``assigned_at_ms`` 0: not known."""
@@ -390,8 +385,6 @@ def compute_assignment(
 
 
 # Changes
-
-
 class Draft(Generic[AnyGroup]):
     """A group, and the records that change it."""
 

@@ -58,6 +58,16 @@ from minikafka.types import TopicPartition
 
 T = TypeVar("T")
 
+NO_PRODUCER_ID = -1
+_TRANSACTIONAL_VERSION_WITH_GROUP_ERRORS = 6
+"""Of TxnOffsetCommit, KIP-1319: GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH instead of ILLEGAL_GENERATION."""
+
+DEFAULT_RETENTION_TIME_MS = -1
+"""Of a request that leaves the retention to the broker (``OffsetCommitRequest.DEFAULT_RETENTION_TIME``)."""
+
+DEFAULT_TIMESTAMP_MS = -1
+"""Of an offset that leaves its time to the broker (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
+
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     """Kafka: ``OffsetAndMetadata``. ``order`` tells which of two commits of a partition is the newer one in
@@ -142,11 +152,6 @@ class PartitionMap(Generic[T]):
             for topic, partitions in topics.items():
                 for partition, value in partitions.items():
                     yield group_id, topic, partition, value
-
-
-NO_PRODUCER_ID = -1
-_TRANSACTIONAL_VERSION_WITH_GROUP_ERRORS = 6
-"""Of TxnOffsetCommit, KIP-1319: GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH instead of ILLEGAL_GENERATION."""
 
 
 class _Unsettled:
@@ -467,13 +472,6 @@ class MarkerAppend(Append):
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         """Where it was written, it counts once the high watermark has passed it all the same."""
         return [Answer(self._ticket, error)]
-
-
-DEFAULT_RETENTION_TIME_MS = -1
-"""Of a request that leaves the retention to the broker (``OffsetCommitRequest.DEFAULT_RETENTION_TIME``)."""
-
-DEFAULT_TIMESTAMP_MS = -1
-"""Of an offset that leaves its time to the broker (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
 
 
 class GroupOffsets:

@@ -1,4 +1,4 @@
-"""A share group (KIP-932): the fold of its records, and what its members shall share in.
+"""A share group (KIP-932): the fold of its records, what its members shall share in, and the assignor.
 
 Kafka: ``ShareGroup``, ``ShareGroupMember``, ``ModernGroup``. ``apply`` takes in one record; nothing else
 changes a group, but for its notes. A share group is ``Empty`` without members, and ``Stable`` with some:
@@ -8,10 +8,10 @@ A partition is assigned only when the share coordinator keeps state of it. ``par
 (``ShareGroupStatePartitionMetadata``): a subscribed partition is *initializing* from when it is first seen,
 *initialized* when the share coordinator has said so, and its topic *deleting* while its state is deleted.
 
-The assignor. Kafka: ``SimpleAssignor`` with ``SimpleHomogeneousAssignmentBuilder`` and
+**The assignor.** Kafka: ``SimpleAssignor`` with ``SimpleHomogeneousAssignmentBuilder`` and
 ``SimpleHeterogeneousAssignmentBuilder``. Each partition goes to equally many members, at least to one;
-members have equally many partitions where all want the same topics, and of each topic where they do not.
-What a member has it keeps as far as that balance lets it.
+members have equally many partitions where all want the same topics, and of each topic where they do not. What
+a member has it keeps as far as that balance lets it.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ NOTHING_SHARED = ShareGroupCurrentMemberAssignmentValue(
 )
 NO_PARTITIONS = ShareGroupStatePartitionMetadataValue()
 _NONE: frozenset[int] = frozenset()
+
+# The assignor
+_Place = tuple[UUID, int]
 
 
 class ShareGroupMember(ModernMember, frozen=True):
@@ -259,8 +262,6 @@ class ShareGroupDraft(Draft[ShareGroup]):
 
 
 # How far the partitions' state is: all of these are values, and change nothing in place.
-
-
 def with_initializing(
     state: ShareGroupStatePartitionMetadataValue, topics: Mapping[UUID, NamedPartitions]
 ) -> ShareGroupStatePartitionMetadataValue:
@@ -334,11 +335,6 @@ def _without(
         for topic_id, each in topics.items()
     }
     return {topic_id: each for topic_id, each in left.items() if each.partitions}
-
-
-# The assignor
-
-_Place = tuple[UUID, int]
 
 
 def assign_simple(spec: GroupSpec, is_assignable: Callable[[UUID, int], bool]) -> dict[str, TopicPartitions]:

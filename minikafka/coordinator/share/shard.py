@@ -40,16 +40,14 @@ from minikafka.coordinator.share.messages import (
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.named_tuple import NamedTuple
-from minikafka.protocol.internal.share_records import (
-    ShareRecord,
-    ShareSnapshotValue,
-    ShareUpdateValue,
-)
+from minikafka.protocol.internal.share_records import ShareRecord, ShareSnapshotValue, ShareUpdateValue
 
 _UNCHANGED: Final = -1
 """In the place of an epoch, a start offset or a count: it stays."""
 
 Effects = list[Any]
+
+_RECORDS_OF_APPEND: Final = 100
 
 
 class ShareCoordinatorSettings(Protocol):
@@ -354,9 +352,6 @@ class ShareShard:
             "write_timestamp": now_ms,
         }
         return ShareRecord(key, ShareSnapshotValue(**values))
-
-
-_RECORDS_OF_APPEND: Final = 100
 
 
 def _updated(snapshot: ShareSnapshotValue, update: ShareUpdateValue) -> ShareSnapshotValue:

@@ -1,10 +1,11 @@
-"""The requests that reach a transactional id and the results that leave it, free of versions and encodings.
+"""Requests that reach a transactional id, results that leave it, and what its shard wants done.
 
-Handlers in ``server.apis`` make these from requests and write results as bodies. An error is a KafkaError in
-the place of a result, with the newest version's code: handlers say INVALID_PRODUCER_EPOCH in the place of
-PRODUCER_FENCED where a version does not know that (Kafka: ``KafkaApis``).
+All is free of versions and encodings. Handlers in ``server.apis`` make requests and write results as bodies.
+An error is a KafkaError in the place of a result, with the newest version's code: handlers say
+INVALID_PRODUCER_EPOCH in the place of PRODUCER_FENCED where a version does not know that (Kafka:
+``KafkaApis``).
 
-What a shard of the transaction coordinator wants done: as ``coordinator.effects``, and two more.
+**What a shard wants done**: as ``coordinator.effects``, and two more.
 
 - ``WriteMarkers``: tell the leaders of partitions that a transaction has ended, by WriteTxnMarkers. The
   shell groups them by broker and sends them; what each broker answers it tells

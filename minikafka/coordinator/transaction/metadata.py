@@ -14,7 +14,7 @@ memory before it is in the log, with a flag to not raise it again if that fails 
 Here, as in Kafka with the second version, fencing is one transition to PrepareAbort with the next epoch: one
 that fails leaves everything as it was, and the next makes the same.
 
-The states of a transactional id. Kafka: ``TransactionState``, whose numbers are in the log.
+**The states.** Kafka: ``TransactionState``, whose numbers are in the log.
 
 =====================  =====================================================================
 to                     from
@@ -53,6 +53,12 @@ from minikafka.protocol.internal.transaction_record_codec import (
 )
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
+EPOCH_MAX: Final = 0x7FFF
+"""A short's. No producer gets it, so that there is always one left to fence with."""
+
+NEVER_TIMES_OUT_MS: Final = 0x7FFF_FFFF
+"""The timeout of a distributed two-phase commit (KIP-939)."""
+
 
 class TransactionState(Enum):
     EMPTY = 0
@@ -85,6 +91,7 @@ _IDLE: Final = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
 
+
 VALID_PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.EMPTY: _IDLE,
     TransactionState.ONGOING: _IDLE | {TransactionState.ONGOING},
@@ -98,14 +105,9 @@ VALID_PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionStat
     TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
 }
 
+
 STATE_OF_NAME: Final[Mapping[str, TransactionState]] = {name: state for state, name in _NAMES.items()}
 
-
-EPOCH_MAX: Final = 0x7FFF
-"""A short's. No producer gets it, so that there is always one left to fence with."""
-
-NEVER_TIMES_OUT_MS: Final = 0x7FFF_FFFF
-"""The timeout of a distributed two-phase commit (KIP-939)."""
 
 State = TransactionState
 
@@ -352,8 +354,6 @@ def _check(current: TxnTransitMetadata, following: TxnTransitMetadata) -> None:
 
 
 # The log
-
-
 def record_of(
     transactional_id: str, metadata: TxnTransitMetadata, *, transaction_version: int
 ) -> TransactionRecord:

@@ -10,20 +10,20 @@ The life of a transactional id::
     InitProducerId --> Empty --AddPartitionsToTxn--> Ongoing --EndTxn--> PrepareCommit, PrepareAbort
     --markers for all partitions--> CompleteCommit, CompleteAbort --AddPartitionsToTxn--> Ongoing ...
 
-An InitProducerId in Ongoing, and the clock, abort with the next epoch. ``metadata`` has
-the table and the transitions, ``transactions`` what is a retry.
+An InitProducerId in Ongoing, and the clock, abort with the next epoch. ``metadata`` has the table and the
+transitions.
 
 Invariants: an answer and a marker leave only when what they tell is committed; so is all state, but for what
 is pending. A transaction has one outcome, of this shard or of the next one that reads the log.
 
-DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152). Kafka: ``TransactionCoordinator``'s
-``handleDescribeTransactions``, ``TransactionStateManager.listTransactionStates``.
+**DescribeTransactions and ListTransactions** (KIP-664, KIP-994, KIP-1152). Kafka:
+``TransactionCoordinator``'s ``handleDescribeTransactions``,
+``TransactionStateManager.listTransactionStates``.
 
-AddPartitionsToTxn, and its form that only asks. Kafka: ``TransactionCoordinator``'s
+**AddPartitionsToTxn**, and its form that only asks. Kafka: ``TransactionCoordinator``'s
 ``handleAddPartitionsToTransaction`` and ``handleVerifyPartitionsInTransaction`` (KIP-890).
 
-EndTxn: whether a transaction is committed or aborted. Kafka: ``TransactionCoordinator.endTransaction``.
-
+**EndTxn**: whether a transaction is committed or aborted. Kafka: ``TransactionCoordinator.endTransaction``.
 In the first version of the protocol the epoch stays, and a retry is told by the state::
 
                       abort               commit
@@ -47,29 +47,23 @@ delayed end of one transaction never ends the next one, in the second version (R
 Where it differs: after a fence with the last epoch a retry is PRODUCER_FENCED. Kafka answers with that epoch,
 and if the producer uses it, it cannot be fenced any more.
 
-What the clock does to transactional ids: time-outs of transactions, and ids that are not used any more.
-
-Kafka: ``TransactionCoordinator.abortTimedOutTransactions``, ``TransactionStateManager``'s
+**The clock**: time-outs of transactions, and ids that are not used any more. Kafka:
+``TransactionCoordinator.abortTimedOutTransactions``, ``TransactionStateManager``'s
 ``removeExpiredTransactionalIds``.
 
-InitProducerId of a transactional id: the producer id and epoch that it continues with.
-
-Kafka: ``TransactionCoordinator.handleInitProducerId``. KIP-98, and KIP-360 for a producer that continues
-after an error and says what it has.
+**InitProducerId**: the producer id and epoch that a transactional id continues with. Kafka:
+``TransactionCoordinator.handleInitProducerId``. KIP-98, and KIP-360 for a producer that continues after an
+error and says what it has.
 
 Where it differs: a producer whose epoch is not the current one is PRODUCER_FENCED, or is told the current one
 if it has missed that, also when the epochs are used up; Kafka fails there, as with an id that is too long for
 its record.
 
-What the parts of a shard share: its transactional ids, and how they are written, fenced and ended.
+**What these share**: the transactional ids, their configuration (Kafka: ``TransactionConfig``), and how they
+are written (``TransactionStateManager.appendTransactionToLog``), fenced and ended.
 
-The configuration of a transaction coordinator. Kafka: ``TransactionConfig``.
-
-Transitions of transactional ids as appends. Kafka: ``TransactionStateManager.appendTransactionToLog``.
-
-From a decision to its end: the markers of a transaction, then the record that all are written.
-
-Kafka: ``TransactionMarkerChannelManager`` and its ``TransactionMarkerRequestCompletionHandler``, without the
+**From a decision to its end**: the markers of a transaction, then the record that all are written. Kafka:
+``TransactionMarkerChannelManager`` and its ``TransactionMarkerRequestCompletionHandler``, without the
 channels. Meanwhile the transition to CompleteCommit or CompleteAbort is pending, so the id answers
 CONCURRENT_TRANSACTIONS to a producer that wants to begin something.
 
@@ -123,6 +117,25 @@ from minikafka.protocol.internal.transaction_record_codec import TransactionReco
 from minikafka.regex import compile_regex
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
+Then = Callable[[int], Effects]
+"""What is to be done when a transition is committed, given the time."""
+
+RETRY_MS: Final = 100
+"""After which the last record of a transaction is tried again (Kafka: at the sender's next turn)."""
+
+_NOTHING_TO_MARK: Final = frozenset(
+    {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
+)
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""Another coordinator has this id now, and has gone on; this one will hear of it."""
+
+TOMBSTONES_MAX: Final = 1_000
+"""In one batch (Kafka: as many as the log takes). With long ids they take a third of a topic's default
+``max.message.bytes``."""
+
+TRANSACTIONAL_ID_BYTES_MAX: Final = 0x7FFF
+"""What a record's key can hold."""
+
 
 class TransactionSettings(Protocol):
     """Read again at each use: some change while the broker runs."""
@@ -135,10 +148,6 @@ class TransactionSettings(Protocol):
         """The cluster's feature level, 0 to 2: the format of the records (0 for level 0, else 1), and whether
         the coordinator's own aborts follow the second version of the protocol (KIP-890)."""
         ...
-
-
-Then = Callable[[int], Effects]
-"""What is to be done when a transition is committed, given the time."""
 
 
 class Transition(Append):
@@ -175,16 +184,6 @@ class Transition(Append):
         if self._metadata.pending is self._pending:
             self._metadata.drop_transition()
         return [] if self._ticket is None else [Answer(self._ticket, coordinator_error(error))]
-
-
-RETRY_MS: Final = 100
-"""After which the last record of a transaction is tried again (Kafka: at the sender's next turn)."""
-
-_NOTHING_TO_MARK: Final = frozenset(
-    {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
-)
-_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another coordinator has this id now, and has gone on; this one will hear of it."""
 
 
 class Completing:
@@ -569,11 +568,6 @@ def _invalid_state(metadata: TransactionMetadata) -> KafkaError:
     )
 
 
-TOMBSTONES_MAX: Final = 1_000
-"""In one batch (Kafka: as many as the log takes). With long ids they take a third of a topic's default
-``max.message.bytes``."""
-
-
 class Tombstones(Append):
     """The ids go when their tombstones are committed; those whose tombstones are not stay."""
 
@@ -626,10 +620,6 @@ def remove_expired(transactions: Transactions, now_ms: int) -> Effects:
         Tombstones(transactions, expired[first : first + TOMBSTONES_MAX])
         for first in range(0, len(expired), TOMBSTONES_MAX)
     ]
-
-
-TRANSACTIONAL_ID_BYTES_MAX: Final = 0x7FFF
-"""What a record's key can hold."""
 
 
 def init_producer_id(

@@ -3,8 +3,7 @@
 Reads the dirty part for the newest offset of each key (as many keys as the map holds), then copies every
 segment below the end of the map, without the records that have a newer one, into new segments: ``.cleaned``
 files. It touches nothing that is live and knows nothing of logs; a ``CompactionJob`` describes what to do.
-Which batches and records are retained is in ``cleaner``, how new segments become live in
-``staged_compaction``.
+How new segments become live is in ``staged_compaction``.
 
 ``Compaction.steps`` yields the bytes it has read and written since: the caller decides when it
 continues, so it can be throttled, shared out in slices, or dropped. ``minikafka compact`` uses the copying
@@ -12,9 +11,7 @@ alone.
 
 Every batch is checked (``source_batches``): one that is damaged ends the job, and the log is left as it is.
 
-What is retained of a batch when its log is compacted. Kafka: the record filter in ``Cleaner.cleanInto``,
-``Cleaner.shouldRetainRecord`` (KIP-534), ``CleanedTransactionMetadata``.
-
+**What is retained of a batch.**
 | record | retained |
 |---|---|
 | past the end of the map | always |
@@ -37,8 +34,7 @@ Differs from Kafka: the last batch of every new segment is kept, not only that o
 reaches as far as the old ones did, and a start that finds an interrupted swap knows which ones they were. A
 batch past the end of the map is not touched, where Kafka gives it a delete horizon.
 
-Which records are the newest of their keys: what a compaction knows when it copies (``NewestRecords``).
-
+**Which records are the newest of their keys** is what a compaction knows when it copies (``NewestRecords``).
 ``OffsetMap`` has the newest offset of each key in the dirty part of a log in memory. Kafka:
 ``SkimpyOffsetMap``, which keeps 24 bytes an entry (MD5 and offset) in one preallocated table. In Python a
 table of that kind costs several interpreted steps a probe; a ``dict`` does the same in one. So this is a
@@ -60,10 +56,9 @@ Invariants: ``latest_offset`` is the offset up to which every key is known. Ever
 the batches: one that is not means that the log is not the one which was read before, or that both readings
 disagree about it; then nothing may be dropped.
 
-What compaction does to one batch: its records are looked at, and it is written again with some of them.
-
-Kafka: ``MemoryRecords.filterTo`` and ``buildRetainedRecordsInto``, ``DefaultRecordBatch.writeEmptyHeader``;
-KIP-534 (the delete horizon).
+**What is done to one batch**: its records are looked at, and it is written again with some of them. Kafka:
+``MemoryRecords.filterTo`` and ``buildRetainedRecordsInto``, ``DefaultRecordBatch.writeEmptyHeader``; KIP-534
+(the delete horizon).
 
 Offsets, producer, sequence and leader epoch are kept, and the codec unless another one is asked for;
 record count, timestamps and CRC are those of what is left. The header's last offset is kept too, because a
@@ -98,9 +93,8 @@ from minikafka.log.compaction.staged_compaction import (
 from minikafka.log.files.names import CLEANED_SUFFIX, LOG_SUFFIX, OFFSET_MAX, TXN_INDEX_SUFFIX, file_name
 from minikafka.log.files.open_files import fsync_file
 from minikafka.log.producers.state import read_marker
-from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX, AbortedTransaction, TransactionIndex
 from minikafka.log.segment.segment import BatchSpan, CorruptSegment, LogSegment
-from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
 from minikafka.protocol.records.batch import (
     COMPRESSION_MASK,
     DELETE_HORIZON_MASK,
@@ -123,6 +117,18 @@ _FRONT_RECORD_BYTES: Final = 7
 byte."""
 
 _BATCH_BYTES_MAX: Final = 2**31 - 1
+
+DECOMPRESSED_BYTES_MAX = 1024 * 1024 * 1024
+"""A batch that the log holds was accepted once; this only bounds what a damaged one can cost."""
+
+ENTRY_BYTES = 192
+_DIGEST_BYTES = 16
+
+Steps = Iterator[int]
+"""Bytes read and written since the last step."""
+
+_WRITE_BYTES = 1024 * 1024
+"""Batches are written together up to this many bytes: one call of the system for thousands of small ones."""
 
 
 class RawRecord(Protocol):
@@ -208,10 +214,6 @@ def empty_batch(header: BatchHeader) -> bytes:
         record_count=0,
     )
     return pack_header(emptied, b"")
-
-
-DECOMPRESSED_BYTES_MAX = 1024 * 1024 * 1024
-"""A batch that the log holds was accepted once; this only bounds what a damaged one can cost."""
 
 
 class NewestRecords(Protocol):
@@ -377,10 +379,6 @@ def read_aborted(job: CompactionJob, files: Files) -> list[AbortedTransaction]:
     return [each for each in found if each.first_offset < job.first_uncleanable_offset]
 
 
-ENTRY_BYTES = 192
-_DIGEST_BYTES = 16
-
-
 class OffsetMap:
     """A bounded map from keys to offsets."""
 
@@ -468,13 +466,6 @@ def _missing(offset: int) -> KafkaError:
         f"the record at offset {offset}, the newest of its key, is not in the log any more: it has changed "
         f"since it was read",
     )
-
-
-Steps = Iterator[int]
-"""Bytes read and written since the last step."""
-
-_WRITE_BYTES = 1024 * 1024
-"""Batches are written together up to this many bytes: one call of the system for thousands of small ones."""
 
 
 class Compaction:
@@ -576,8 +567,6 @@ class Compaction:
 
 
 # ---- reading
-
-
 def source_batches(
     directory: str, segment: SourceSegment, *, files: Files, read_bytes: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -632,8 +621,6 @@ def _header(chunk: memoryview, at: int, path: str, position: int) -> BatchHeader
 
 
 # ---- writing
-
-
 class Destination(Protocol):
     """What batches are copied into: a ``CleanedSegment``, or something that only counts."""
 

@@ -1,8 +1,8 @@
-"""A compaction that another process has prepared: new segments beside the log, and a manifest that says
-what they are for. ``minikafka compact`` writes them; the broker that holds the log puts them in, or the
-job itself does where no broker runs.
+"""Compactions as values, how their segments become live, and those that another process has prepared.
 
-In a partition's directory:
+**Prepared** are new segments beside the log, and a manifest that says what they are for. ``minikafka
+compact`` writes them; the broker that holds the log puts them in, or the job itself does where no broker
+runs. In a partition's directory:
 
     compaction/                                everything of one job; no broker looks into it
         .lock                                  held by the job while it works
@@ -26,15 +26,14 @@ the next job, with ``finish_interrupted``.
 
     adopt → swap → the directory is durable → cleaner-offset-checkpoint → old files and staging go
 
-One compaction as a value: what is to be read, by which rules, which segments become one (Kafka:
-``Cleaner.groupSegmentsBySize``), and what came of it.
+**A compaction as a value** (``CompactionJob``, ``CompactionResult``): what is to be read, by which rules,
+which segments become one (Kafka: ``Cleaner.groupSegmentsBySize``), and what came of it. Made on the loop from
+a log, carried out where the files are (``Compaction``, in another process or on the disk thread), and handed
+back to the loop, which puts the new segments into the log if that is still the one that was described.
+Everything here can be written as JSON.
 
-Made on the loop from a log, carried out where the files are (``Compaction``, in another process
-or on the disk thread), and handed back to the loop, which puts the new segments into the log if that is
-still the one that was described. Everything here can be written as JSON.
-
-Compacted segments take the place of old ones, by renames. Kafka: ``LocalLog.replaceSegments``; and what a
-start makes of a swap that was interrupted: the first passes of ``LogLoader.load``.
+**The swap**: compacted segments take the place of old ones, by renames. Kafka: ``LocalLog.replaceSegments``;
+and what a start makes of a swap that was interrupted: the first passes of ``LogLoader.load``.
 
 1. The ``.cleaned`` files become ``.swap``, those of the last segment first. The last of these renames decides
    the swap: a start before it finds a ``.cleaned`` file below every ``.swap`` and drops the new segments, a
@@ -87,10 +86,20 @@ from minikafka.log.files.names import (
     file_name,
     parse_file_name,
 )
-from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.log_segments import DeletedFiles, rename_deleted
 from minikafka.log.segment.segment import CorruptSegment, LogSegment
 from minikafka.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+STAGING = "compaction"
+MANIFEST = "manifest.json"
+MANIFEST_VERSION = 1
+MANIFEST_BYTES_MAX = 64 * 1024 * 1024
+"""Half a million segments: more than any log has."""
+
+_CHECKPOINT_DELETED_SUFFIX = ".checkpoint" + DELETED_SUFFIX  # KRaft's, not ours to remove
 
 
 class SourceSegment(msgspec.Struct, frozen=True):
@@ -182,13 +191,6 @@ def group_segments(job: CompactionJob, end_offset: int) -> list[list[SourceSegme
         index_bytes += segment.index_bytes
         time_index_bytes += segment.time_index_bytes
     return groups
-
-
-STAGING = "compaction"
-MANIFEST = "manifest.json"
-MANIFEST_VERSION = 1
-MANIFEST_BYTES_MAX = 64 * 1024 * 1024
-"""Half a million segments: more than any log has."""
 
 
 class StaleManifest(MinikafkaError):
@@ -326,8 +328,6 @@ def refusal(error: StaleManifest) -> KafkaError:
 
 
 # ---- where no broker runs
-
-
 def is_interrupted(files: Files, directory: str) -> bool:
     """Whether a swap of segments is under way, or was when its process died."""
     return any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in files.list(directory))
@@ -375,11 +375,6 @@ def _cleaner_offsets(files: Files, checkpoint: str) -> dict[TopicPartition, int]
         return {}
 
 
-_log = logging.getLogger(__name__)
-
-_CHECKPOINT_DELETED_SUFFIX = ".checkpoint" + DELETED_SUFFIX  # KRaft's, not ours to remove
-
-
 def swap_files(directory: str, segments: Sequence[CompactedSegment], *, files: Files) -> list[DeletedFiles]:
     """Make compacted segments, neighbours in their order, live. Returns the renamed files of the old ones.
 
@@ -411,8 +406,6 @@ def remove_cleaned(directory: str, *, files: Files) -> None:
 
 
 # ---- what a swap has left
-
-
 def finish_swaps(directory: str, *, config: TopicConfig, files: Files) -> list[str]:
     """Clean the directory up; returns the names of the files that are in it afterwards, sorted.
 

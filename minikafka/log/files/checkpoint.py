@@ -1,8 +1,8 @@
-"""The small files of a log directory: checkpoints, partition.metadata, shutdown marker, lock.
+"""The small files of a log directory: checkpoints, two kinds of properties, shutdown marker, lock.
 
 Kafka's classes: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpochCheckpointFile``,
-``PartitionMetadataFile``, ``CleanShutdownFileHandler``, ``LogManager.lockLogDirs``. (``meta.properties`` is
-in its own module.)
+``PartitionMetadataFile``, ``CleanShutdownFileHandler``, ``LogManager.lockLogDirs``, ``MetaProperties``,
+``MetaPropertiesEnsemble``.
 
 A checkpoint is text: a line with the version (0), a line with the number of entries, a line an entry:
 ``topic partition offset`` or ``epoch startOffset``. A missing or empty file has no entries, as in Kafka,
@@ -15,13 +15,12 @@ wants to write from its disk thread it gets as a ``CheckpointWrite``.
 Different from Kafka: a partition listed twice and leader epochs that do not increase are damage, where Kafka
 lets the last line win; and a torn last line is damage, which Kafka reads.
 
-``meta.properties``: which cluster and which broker a log directory belongs to.
-
-Kafka's classes: ``MetaProperties``, ``MetaPropertiesEnsemble`` (KIP-631, KIP-858). Version 0 is what brokers
-with ZooKeeper wrote (``broker.id``; any field may be missing), version 1 what Kafka 4.x writes (``node.id``,
-``cluster.id``, and a ``directory.id`` of each directory's own). Both are read. New files have version 1, and
-on ZooKeeper version 0, the only one that Apache Kafka's brokers start with there; with a ``directory.id``
-too, which these do not mind.
+``meta.properties`` says which cluster and which broker a log directory belongs to. Kafka's classes:
+``MetaProperties``, ``MetaPropertiesEnsemble`` (KIP-631, KIP-858). Version 0 is what brokers with ZooKeeper
+wrote (``broker.id``; any field may be missing), version 1 what Kafka 4.x writes (``node.id``, ``cluster.id``,
+and a ``directory.id`` of each directory's own). Both are read. New files have version 1, and on ZooKeeper
+version 0, the only one that Apache Kafka's brokers start with there; with a ``directory.id`` too, which these
+do not mind.
 
 Different from Kafka: the keys are sorted and there is no comment with a date, so equal content is equal
 bytes.
@@ -60,6 +59,8 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _MAX_INT32 = (1 << 31) - 1
 _MAX_INT64 = (1 << 63) - 1
 
+META_PROPERTIES = "meta.properties"
+
 
 class CorruptCheckpoint(MinikafkaError):
     """A checkpoint file that cannot be read; names the file and the line. The loader continues without it."""
@@ -90,8 +91,6 @@ class CheckpointWrite(msgspec.Struct, frozen=True):
 
 
 # Offset checkpoints
-
-
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of an offset checkpoint, partitions in order."""
     by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -131,8 +130,6 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
 
 
 # Leader epochs
-
-
 def encode_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:
     """The bytes of a leader-epoch checkpoint."""
     return _encode_lines(f"{entry.epoch} {entry.start_offset}" for entry in entries)
@@ -168,8 +165,6 @@ def read_leader_epochs(files: Files, path: str) -> list[EpochEntry]:
 
 
 # partition.metadata
-
-
 def encode_uuid(uuid: UUID) -> str:
     """As Kafka prints a Uuid: base64url without padding."""
     return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode("ascii")
@@ -223,8 +218,6 @@ def read_partition_metadata(files: Files, directory: str) -> UUID | None:
 
 
 # Clean shutdown, lock
-
-
 def write_clean_shutdown_marker(files: Files, log_directory: str, *, broker_epoch: int = -1) -> None:
     """The last thing written at a clean shutdown: the next start need not recover."""
     content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
@@ -258,8 +251,6 @@ def lock_directory(files: Files, log_directory: str) -> DirectoryLock:
 
 
 # Text
-
-
 def _encode_lines(lines: Iterable[str]) -> bytes:
     entries = list(lines)
     return "\n".join((str(CHECKPOINT_VERSION), str(len(entries)), *entries, "")).encode()
@@ -299,9 +290,6 @@ def _text(data: bytes, path: str) -> str:
 
 def _read(files: Files, path: str) -> bytes:
     return files.read_bytes(path) if files.exists(path) else b""
-
-
-META_PROPERTIES = "meta.properties"
 
 
 class MetaProperties(NamedTuple):

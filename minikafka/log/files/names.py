@@ -23,7 +23,6 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.types import TopicPartition
 
 # Files
-
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -42,22 +41,7 @@ _FILE_NAME = re.compile(
     r"(?P<offset>\d{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))", re.ASCII
 )
 
-
-def file_name(base_offset: int, suffix: str) -> str:
-    return f"{base_offset:020d}{suffix}"
-
-
-def parse_file_name(name: str) -> tuple[int, str] | None:
-    """(base offset, suffix) of a live file of a log; None for every other name."""
-    match = _FILE_NAME.fullmatch(name)
-    if match is None:
-        return None
-    offset = int(match["offset"])
-    return (offset, match["suffix"]) if offset <= OFFSET_MAX else None
-
-
 # Directories
-
 NAME_LENGTH_MAX = 255
 NOT_PARTITIONS = ("lost+found", "remote-log-index-cache")
 """Directories with another purpose that a log directory may hold."""
@@ -70,6 +54,19 @@ _DIRECTORY_NAME = re.compile(
 )
 CLUSTER_METADATA = TopicPartition("__cluster_metadata", 0)
 """KRaft's own log, with snapshots and a quorum state beside its segments; none of this broker's topics."""
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_file_name(name: str) -> tuple[int, str] | None:
+    """(base offset, suffix) of a live file of a log; None for every other name."""
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
+        return None
+    offset = int(match["offset"])
+    return (offset, match["suffix"]) if offset <= OFFSET_MAX else None
 
 
 class DirectoryKind(Enum):

@@ -1,17 +1,17 @@
-"""Which segment files and indexes are open: a bounded cache of descriptors, shared by all logs of a broker.
+"""Which segment files and indexes are open, in a bounded cache of descriptors, and flushes of a log.
 
-Kafka keeps every segment's files open, so the limit on descriptors is a limit on its partitions. Here a file
-is opened when it is used and stays open while there is room; the number of partitions is not limited by it.
+The cache is shared by all logs of a broker. Kafka keeps every segment's files open, so the limit on
+descriptors is a limit on its partitions. Here a file is opened when it is used and stays open while there is
+room; the number of partitions is not limited by it.
 
 Invariants: at most ``files_max`` members are open. A member closes only while another one is being opened,
 so no caller may keep an open file over a call that can open one. Only the thread that uses the logs comes
 here; disk threads open files of their own.
 
-Bringing a log's bytes to the disk, in two halves. Kafka: ``UnifiedLog.flush``, ``LocalLog.flush``.
-
-The loop begins a flush and completes it; in between ``Flush.run`` fsyncs on the disk thread, through
-descriptors of its own. A failed fsync is final: the kernel may have dropped the pages, so it is never
-retried.
+**Flushes**: a log's bytes are brought to the disk in two halves. Kafka: ``UnifiedLog.flush``,
+``LocalLog.flush``. The loop begins a flush and completes it; in between ``Flush.run`` fsyncs on the disk
+thread, through descriptors of its own. A failed fsync is final: the kernel may have dropped the pages, so it
+is never retried.
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from minikafka.files import Files, lacks_descriptors
+
+T = TypeVar("T")
+
+OPEN_FILES_MAX = 768
+"""For those that say nothing: below the usual soft limit of 1,024."""
+
+_SHARE_TO_CLOSE = 8
+"""When the process has no descriptor left, one in so many of the open files is closed."""
 
 
 def fsync_file(files: Files, path: str) -> bool:
@@ -89,15 +97,6 @@ class Flush:
                 self._files.sync_directory(self._directory)
             except FileNotFoundError:
                 self.missing_paths.append(self._directory)
-
-
-T = TypeVar("T")
-
-OPEN_FILES_MAX = 768
-"""For those that say nothing: below the usual soft limit of 1,024."""
-
-_SHARE_TO_CLOSE = 8
-"""When the process has no descriptor left, one in so many of the open files is closed."""
 
 
 class CachedFile(Protocol):

@@ -18,6 +18,8 @@ from minikafka.files import Files, is_disk_failure
 from minikafka.log.files.checkpoint import PARTITION_METADATA
 from minikafka.log.files.open_files import fsync_file
 
+_log = logging.getLogger(__name__)
+
 
 class DiskWork(Protocol):
     """A piece of work for the disk thread."""
@@ -28,9 +30,6 @@ class DiskWork(Protocol):
     def run(self) -> None:
         """Blocks. Raises OSError."""
         ...
-
-
-_log = logging.getLogger(__name__)
 
 
 class NewLogSync(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The log directories of a broker: made, locked, and known to belong to this broker and cluster.
+"""The log directories of a broker: made, locked, known to belong to it, and what lies in them at a start.
 
 Kafka: ``LogManager.createAndValidateLogDirs`` and ``lockLogDirs``, ``MetaPropertiesEnsemble.verify``.
 
@@ -7,8 +7,7 @@ the others stay online; only with none left does the start fail. What shows a mi
 the start at once: a directory given twice, one that another broker has locked, another cluster's or another
 broker's.
 
-What becomes of the ``-future`` directories that a start finds: half-moved replicas (KIP-113). Pure.
-
+**Half-moved replicas** (KIP-113): what becomes of the ``-future`` directories that a start finds. Pure.
 Kafka: ``LogManager.loadLog`` and ``recoverAbandonedFutureLogs``.
 
 =============================================  ==========================================================
@@ -24,12 +23,10 @@ another of its copies is kept                   removed: the target of the move 
 Differs from Kafka, which creates an empty current log in the fourth case and cuts the future one to it, and
 asks its controller in the second; with ZooKeeper it finds two current logs there and does not start.
 
-Loads the logs of one log directory, and knows what else may be in there.
-
-Kafka: ``LogManager.loadLogs`` and ``loadLog``. Directories that wait for their removal are only named, not
-loaded; so are ``-future`` ones, for what they are is known when all log directories were seen
-(``log_directories``); ``-stray`` ones are left alone. A damaged checkpoint costs a full recovery, nothing
-more.
+**Loading** the logs of one log directory (``LogDirectoryLoader``). Kafka: ``LogManager.loadLogs`` and
+``loadLog``. Directories that wait for their removal are only named, not loaded; so are ``-future`` ones, for
+what they are is known when all log directories were seen (``log_directories``); ``-stray`` ones are left
+alone. A damaged checkpoint costs a full recovery, nothing more.
 """
 
 from __future__ import annotations
@@ -81,6 +78,11 @@ if TYPE_CHECKING:
     from minikafka.log.unified_log import UnifiedLog
 else:
     unified_log = deferred("minikafka.log.unified_log")
+
+_log = logging.getLogger(__name__)
+
+IsStray = Callable[[TopicPartition, UUID | None], bool]
+"""Whether a log that was found does not belong to this broker (any more)."""
 
 
 class FoundLog(NamedTuple):
@@ -146,9 +148,6 @@ def decide_fates(
             fate = Fate.SET_ASIDE if all_are_live else Fate.LEAVE
         fates.append((found, fate))
     return fates
-
-
-_log = logging.getLogger(__name__)
 
 
 class RandomBits(Protocol):
@@ -290,10 +289,6 @@ def _check(directory: str, meta: MetaProperties, expected: MetaProperties) -> No
             f"log directory {directory} belongs to broker {meta.node_id}, not to {expected.node_id} "
             f"(see {path}); to start broker {meta.node_id}: --set node.id={meta.node_id}"
         )
-
-
-IsStray = Callable[[TopicPartition, UUID | None], bool]
-"""Whether a log that was found does not belong to this broker (any more)."""
 
 
 class LogDirectoryLoader:

@@ -93,12 +93,14 @@ if TYPE_CHECKING:
     from minikafka.log.segment.log_segments import DeletedFiles
     from minikafka.log.unified_log import UnifiedLog
 
+_log = logging.getLogger(__name__)
+
 PREFERRED_DIRECTORIES_MAX = 10_000
 """Wishes for replicas that are not here (yet); the oldest are forgotten. Kafka keeps all."""
 
 _UNIQUE = "0" * 32
 
-_log = logging.getLogger(__name__)
+Offsets = dict[TopicPartition, int]
 
 
 class Replacement(NamedTuple):
@@ -795,9 +797,6 @@ def _unique_of(future: UnifiedLog) -> str:
     if parsed is None or not parsed.unique:
         raise InvariantError(f"{future!r} is no future log")
     return parsed.unique
-
-
-Offsets = dict[TopicPartition, int]
 
 
 def _recovery_points(logs: Iterable[UnifiedLog]) -> Offsets:

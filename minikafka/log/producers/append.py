@@ -1,23 +1,23 @@
-"""One producer's state, and the checks on what it appends next. Pure: an entry in, a prepared append out.
+"""What one producer appends next, and which of its transactions are verified. Pure.
 
-Kafka's classes: ``ProducerStateEntry``, ``ProducerAppendInfo``, ``BatchMetadata``, ``CompletedTxn`` (KIP-98,
-KIP-360, KIP-890). ``ProducerStateManager`` keeps the entries and calls these checks.
+**A producer's state and the checks on its next batch**: an entry in, a prepared append out. Kafka's classes:
+``ProducerStateEntry``, ``ProducerAppendInfo``, ``BatchMetadata``, ``CompletedTxn`` (KIP-98, KIP-360,
+KIP-890). ``ProducerStateManager`` keeps the entries and calls these checks.
 
 Invariants
 - An entry is never changed in place: a prepared append holds its successor, installed by ``update``.
 - Sequence numbers continue at 0 after 2^31-1; all arithmetic on them is modulo 2^31.
 
-Which producers are about to begin a transaction in a partition, while their coordinator is asked.
-
-Kafka's classes: ``VerificationStateEntry``, ``VerificationGuard`` (KIP-890). The first batch of a transaction
-is appended only when its coordinator has said that the partition belongs to it. Between that answer and the
-append the transaction may have ended, by a marker that the partition has got meanwhile; the answer is then
-about nothing. So a check begins with a guard, which the append has to show, and any transactional append or
-marker of the producer takes the guard away.
+**Verification**: which producers are about to begin a transaction in a partition, while their coordinator is
+asked. Kafka's classes: ``VerificationStateEntry``, ``VerificationGuard`` (KIP-890). The first batch of a
+transaction is appended only when its coordinator has said that the partition belongs to it. Between that
+answer and the append the transaction may have ended, by a marker that the partition has got meanwhile; the
+answer is then about nothing. So a check begins with a guard, which the append has to show, and any
+transactional append or marker of the producer takes the guard away.
 
 The lowest sequence is kept, because batches behind one whose check has failed must not overtake it.
 
-The origin of an append, and so how much has to be checked (Kafka's ``AppendOrigin``).
+**Where an append comes from** (``AppendOrigin``, as in Kafka) decides how much has to be checked.
 """
 
 from __future__ import annotations
@@ -30,6 +30,17 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import BatchHeader
 from minikafka.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, Buffer, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+TRANSACTION_VERSION_UNKNOWN: Final = -1
+"""A marker whose transaction version is not known: replicated, or read back from the log."""
+
+BATCHES_TO_RETAIN = 5
+"""Kafka's NUM_BATCHES_TO_RETAIN: a producer has at most 5 requests in flight, so a retry is one of these."""
+
+_new = tuple.__new__
+"""Makes a named tuple in half the time of calling its class; for what every idempotent batch needs."""
 
 
 class VerificationGuard:
@@ -95,10 +106,6 @@ class VerificationStates(dict[int, VerificationStateEntry]):
                 del self[producer_id]
 
 
-TRANSACTION_VERSION_UNKNOWN: Final = -1
-"""A marker whose transaction version is not known: replicated, or read back from the log."""
-
-
 class AppendOrigin(Enum):
     """The source of an append."""
 
@@ -139,19 +146,11 @@ BY_CLIENT: Final = AppendTerms(AppendOrigin.CLIENT)
 BY_COORDINATOR: Final = AppendTerms(AppendOrigin.COORDINATOR)
 
 
-BATCHES_TO_RETAIN = 5
-"""Kafka's NUM_BATCHES_TO_RETAIN: a producer has at most 5 requests in flight, so a retry is one of these."""
-
 _MAX_SEQUENCE = 0x7FFF_FFFF
 _TRANSACTIONAL = 0x10
 """The attribute bit of a transactional batch."""
 _CLIENT = AppendOrigin.CLIENT
 _REPLICATION = AppendOrigin.REPLICATION
-
-_new = tuple.__new__
-"""Makes a named tuple in half the time of calling its class; for what every idempotent batch needs."""
-
-_log = logging.getLogger(__name__)
 
 
 class BatchMetadata(NamedTuple):

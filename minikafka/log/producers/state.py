@@ -32,8 +32,7 @@ check that has succeeded (KIP-890, ``append.VerificationStates``).
 
 Different from Kafka: the first unstable offset is a plain offset, without a position.
 
-Telling the producer state of batches: those of an append before it happens, those of a log that is loaded.
-
+**How it is told of batches**: of those of an append before it happens, of those of a log that is loaded.
 Kafka: ``UnifiedLog.updateProducers``, ``rebuildProducerState``, ``LogSegment.updateProducerState``.
 """
 
@@ -43,7 +42,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
@@ -71,16 +69,14 @@ from minikafka.log.producers.snapshot import (
     loaded_entry,
     saved_entry,
 )
+from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import CorruptSegment, LogSegment
-from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
 from minikafka.protocol.records.records import ControlRecordType, iterate_records, read_end_transaction_marker
 from minikafka.types import Buffer, TopicPartition
 
-if TYPE_CHECKING:
-    from minikafka.protocol.records.batch import BatchHeader
-
+__all__ = ["EndTransactionMarker", "ProducerAppend", "ProducerStateManager"]
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +86,9 @@ stands still for longer makes a truncation replay the log."""
 
 _NEVER = 1 << 63
 """Above every offset."""
+
+_MARKER_BYTES_MAX = 64 * 1024
+"""A marker batch holds one record of a few dozen bytes; a larger one is not a marker."""
 
 
 class DuplicateAppends:
@@ -496,13 +495,6 @@ class ProducerStateManager:
             entry.current_txn_first_offset is None
             and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
         )
-
-
-__all__ = ["EndTransactionMarker", "ProducerAppend", "ProducerStateManager"]
-
-
-_MARKER_BYTES_MAX = 64 * 1024
-"""A marker batch holds one record of a few dozen bytes; a larger one is not a marker."""
 
 
 def read_marker(header: BatchHeader, batch: Buffer) -> EndTransactionMarker | None:

@@ -15,6 +15,8 @@ from minikafka.files import Files
 from minikafka.named_tuple import NamedTuple
 from minikafka.types import Buffer, Offset, ProducerId
 
+UNKNOWN_POSITION = -1
+
 
 class FetchIsolation(Enum):
     """How far a reader may see (KIP-98): a follower to the end, a consumer to the HW, read_committed to the
@@ -23,9 +25,6 @@ class FetchIsolation(Enum):
     LOG_END = 0
     HIGH_WATERMARK = 1
     TXN_COMMITTED = 2
-
-
-UNKNOWN_POSITION = -1
 
 
 class LogOffsetMetadata(NamedTuple):

@@ -1,14 +1,12 @@
-"""The segments of one log, by base offset. Kafka: ``LogSegments``.
+"""The segments of one log, by base offset, and which of the old ones may go. Kafka: ``LogSegments``.
 
 A segment is found by bisection.
 
 Invariants (``validate`` holds the files against them): base offsets, batch offsets and leader epochs ascend
 through the segments (I2); index entries ascend and lead to batches which begin where they say.
 
-Which old segments may go, and how they go. Kafka: ``UnifiedLog.deleteOldSegments``,
-``LocalLog.deleteSegmentFiles``.
-
-A segment goes when its records are below the log start, or (cleanup.policy delete) too old, or more than the
+**Deletion** of old segments. Kafka: ``UnifiedLog.deleteOldSegments``, ``LocalLog.deleteSegmentFiles``. A
+segment goes when its records are below the log start, or (cleanup.policy delete) too old, or more than the
 log may hold; oldest first, never past the first retained one, never at or above the high watermark, never an
 empty active one. Its files are renamed to ``*.deleted`` at once and removed by the shell after
 ``file.delete.delay.ms``.
@@ -22,7 +20,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import InvariantError
@@ -32,8 +29,8 @@ from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.segment import LogSegment
 from minikafka.named_tuple import NamedTuple
 
-if TYPE_CHECKING:
-    from minikafka.log.segment.segment import LogSegment
+Predicate = Callable[[LogSegment, LogSegment | None], bool]
+"""May this segment go? The second argument is the one behind it."""
 
 
 class LogSegments:
@@ -158,10 +155,6 @@ def _check_time_index(segment: LogSegment, last_offsets: set[int]) -> None:
         if timestamp <= previous_timestamp or offset < previous_offset or offset not in last_offsets:
             raise InvariantError(f"{index.path}: entry {slot} is ({timestamp}, {offset})")
         previous_timestamp, previous_offset = timestamp, offset
-
-
-Predicate = Callable[[LogSegment, LogSegment | None], bool]
-"""May this segment go? The second argument is the one behind it."""
 
 
 class DeletedFiles(NamedTuple):

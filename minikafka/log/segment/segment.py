@@ -35,8 +35,14 @@ from minikafka.log.files.names import (
 )
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.fetch_data import ColdFile, ColdRead
-from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset
-from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
+from minikafka.log.segment.indexes import (
+    RELATIVE_OFFSET_MAX,
+    AbortedTransaction,
+    OffsetIndex,
+    TimeIndex,
+    TimestampOffset,
+    TransactionIndex,
+)
 from minikafka.named_tuple import NamedTuple
 from minikafka.types import NO_TIMESTAMP, Buffer
 

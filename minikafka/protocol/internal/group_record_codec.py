@@ -7,29 +7,24 @@ Where it differs: Kafka puts U+FFFD where a string is not UTF-8; here the record
 name must not become another. A record of type 0 may have a value of any version, as in Kafka 3: Kafka 4
 reads only version 0.
 
-Typed records as the bodies that the schemas read and write, and back.
+**Typed records** as the bodies that the schemas read and write, and back. Kafka:
+``GroupCoordinatorRecordHelpers`` of 4.1, which decides on the version that is written: OffsetCommitValue 4,
+or 1 where the client has set an expire timestamp (version 1 alone has one, so the topic id is lost, as in
+Kafka); GroupMetadataValue 3; and 0 of the others. A topic's partitions are written in ascending order, so
+that equal records are equal bytes.
 
-Kafka: ``GroupCoordinatorRecordHelpers`` of 4.1, which decides on the version that is written:
-OffsetCommitValue 4, or 1 where the client has set an expire timestamp (version 1 alone has one, so the topic
-id is lost, as in Kafka); GroupMetadataValue 3; and 0 of the others. A topic's partitions are written in
-ascending order, so that equal records are equal bytes.
+**The fast path** of a committed offset's record gives the bytes that the schemas give. A partition of
+``__consumer_offsets`` holds hundreds of thousands of these records, and all are read before its groups are
+served. Taken are the forms that are written today, versions 3 and 4 of the value; everything else, damage
+too, is left to the schemas, which says what is wrong.
 
-The fast path of a committed offset's record: the bytes that ``group_record_codec`` gives by the schemas.
-
-A partition of ``__consumer_offsets`` holds hundreds of thousands of these records, and all are read before
-its groups are served. Taken are the forms that are written today, versions 3 and 4 of the value; everything
-else, damage too, is left to the schemas, which says what is wrong.
-
-The schemas of the records of ``__consumer_offsets``, as data, and readers and writers compiled from them.
-
-Kafka 4.1: ``group-coordinator/src/main/resources/common/message/*.json`` and ``CoordinatorRecordSerde``. A
-key is an int16, the record's type, and a body that is never flexible; a value is an int16, its version, and
-a body. Names are Kafka's in snake case, so that ``dump-log`` can show them as Kafka does.
+**The schemas**, as data, and readers and writers compiled from them. Kafka 4.1:
+``group-coordinator/src/main/resources/common/message/*.json`` and ``CoordinatorRecordSerde``. A key is an
+int16, the record's type, and a body that is never flexible; a value is an int16, its version, and a body.
+Names are Kafka's in snake case, so that ``dump-log`` can show them as Kafka does.
 
 Fields that Kafka has added since as tagged fields (a group's creation time, an assignment's time) are
 skipped, as KIP-915 means them to be.
-
-Reading the body of a key or a value behind its first two bytes, and saying why that cannot be done.
 """
 
 from __future__ import annotations
@@ -61,6 +56,28 @@ from minikafka.protocol.wire.writing import Body, Writer, compile_writer, unsign
 UNREADABLE: Final = (PeerProtocolError, *MALFORMED)
 """What ``read_body`` raises of a body that is not what its version says."""
 
+_FOREVER: Final = 0x7FFF
+
+NO_TIMESTAMP: Final = -1
+"""Where there is none (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
+
+OFFSET_COMMIT: Final = 1
+"""The type of a committed offset's record."""
+
+_ZERO_UUID = UUID(int=0)
+
+_I32: Final = Struct(">i")
+_I64: Final = Struct(">q")
+_KEY_START: Final = Struct(">hh")
+_VALUE_3_START: Final = Struct(">hqih")
+_VALUE_4_START: Final = Struct(">hqiB")
+_VALUE_4_END: Final = Struct(">qB")
+_VALUE_4_FIXED: Final = Struct(">hqi")
+_TOPIC_ID_TAG: Final = b"\x01\x00\x10"
+"""One tagged field: tag 0, 16 bytes."""
+
+_I16: Final = Struct(">h")
+
 
 def read_body(reader: Reader, data: bytes | memoryview) -> Any:
     return reader(memoryview(data), 2, [ELEMENTS_MAX])[0]
@@ -70,9 +87,6 @@ def why_unreadable(cause: Exception) -> str:
     if isinstance(cause, PeerProtocolError):
         return str(cause)
     return "a string is not UTF-8" if isinstance(cause, UnicodeDecodeError) else "it ends too early"
-
-
-_FOREVER: Final = 0x7FFF
 
 
 class Field(NamedTuple):
@@ -164,6 +178,7 @@ _SUBTOPOLOGY = (
     Field("repartition_source_topics", _TOPIC_INFO, is_array=True),
     Field("copartition_groups", _COPARTITION_GROUP, is_array=True),
 )
+
 
 SCHEMAS: Final[dict[int, RecordSchema]] = {
     0: _OFFSET_COMMIT._replace(name="LegacyOffsetCommit"),
@@ -387,15 +402,6 @@ def _field(field: Field, version: int, *, flexible: bool) -> FieldSchema:
     return FieldSchema(
         field.name, kafka_type, entity, field.is_array, field.nullable, field.tag, field.default
     )
-
-
-NO_TIMESTAMP: Final = -1
-"""Where there is none (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
-
-OFFSET_COMMIT: Final = 1
-"""The type of a committed offset's record."""
-
-_ZERO_UUID = UUID(int=0)
 
 
 class Kind(NamedTuple):
@@ -733,17 +739,6 @@ KIND_OF_KEY: Final = {kind.key: kind for kind in KINDS}
 KIND_OF_TYPE: Final = {kind.record_type: kind for kind in KINDS} | {0: KINDS[0]}
 
 
-_I32: Final = Struct(">i")
-_I64: Final = Struct(">q")
-_KEY_START: Final = Struct(">hh")
-_VALUE_3_START: Final = Struct(">hqih")
-_VALUE_4_START: Final = Struct(">hqiB")
-_VALUE_4_END: Final = Struct(">qB")
-_VALUE_4_FIXED: Final = Struct(">hqi")
-_TOPIC_ID_TAG: Final = b"\x01\x00\x10"
-"""One tagged field: tag 0, 16 bytes."""
-
-
 def encode_offset_commit(
     key: OffsetCommitKey, value: OffsetCommitValue | None
 ) -> tuple[bytes, bytes | None] | None:
@@ -836,9 +831,6 @@ def _decode_value(value: bytes | memoryview) -> OffsetCommitValue | None:
         commit_timestamp_ms=commit_timestamp_ms,
         topic_id=topic_id,
     )
-
-
-_I16: Final = Struct(">h")
 
 
 class UnreadableRecord(Exception):

@@ -1,4 +1,4 @@
-"""Bytes of the records of ``__transaction_state``, both ways. Kafka: ``TransactionLog`` of 4.1.
+"""The records of ``__transaction_state``: what they say, and their bytes. Kafka: ``TransactionLog`` of 4.1.
 
 Keys have version 0; values version 0, which is not flexible, or 1. A topic's partitions are written in
 ascending order, so that equal records are equal bytes. Names are Kafka's in snake case, so that ``dump-log``
@@ -8,11 +8,10 @@ them to be.
 Where it differs: Kafka puts U+FFFD where a string is not UTF-8; here the record is unreadable, because one
 name must not become another.
 
-What the records of ``__transaction_state`` say, as keys and values of Kafka's names.
-
-Kafka: ``transaction-coordinator/src/main/resources/common/message/*.json``, ``TransactionLog``. A record is a
-key and a value, or a key and None: a tombstone. Bytes: ``transaction_record_codec``. The last epoch of a
-producer (KIP-360) is not in the log.
+**What they say**, as keys and values of Kafka's names. Kafka:
+``transaction-coordinator/src/main/resources/common/message/*.json``, ``TransactionLog``. A record is a key
+and a value, or a key and None: a tombstone. Bytes: ``transaction_record_codec``. The last epoch of a producer
+(KIP-360) is not in the log.
 """
 
 from __future__ import annotations
@@ -38,6 +37,30 @@ from minikafka.types import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 NEWEST_VALUE_VERSION: Final = 1
 """Flexible (KIP-915), and with KIP-890's producer ids. Written when ``transaction.version`` is 1 or more."""
+
+KEY_VERSION: Final = 0
+"""Also the type of the record (``CoordinatorRecordType.TRANSACTION_LOG``)."""
+
+STATUS_EMPTY: Final = 0
+"""``TransactionState.EMPTY``: written with null instead of partitions."""
+
+_I16: Final = Struct(">h")
+_KEY: Final = (Field("transactional_id", "string"),)
+_PARTITIONS: Final = (Field("topic", "string"), Field("partition_ids", "int32", is_array=True))
+_VALUE: Final = (
+    Field("producer_id", "int64"),
+    Field("producer_epoch", "int16"),
+    Field("transaction_timeout_ms", "int32"),
+    Field("transaction_status", "int8"),
+    Field("transaction_partitions", _PARTITIONS, is_array=True, nullable=True),
+    Field("transaction_last_update_timestamp_ms", "int64"),
+    Field("transaction_start_timestamp_ms", "int64"),
+    Field("previous_producer_id", "int64", default=-1, tag=0, since=1),
+    Field("next_producer_id", "int64", default=-1, tag=1, since=1),
+    Field("client_transaction_version", "int16", default=0, tag=2, since=1),
+)
+
+_TAGGED: Final = tuple(field.name for field in _VALUE if field.tag is not None)
 
 
 class TransactionLogKey(msgspec.Struct, frozen=True):
@@ -68,29 +91,6 @@ class TransactionRecord(msgspec.Struct, frozen=True):
 
     key: TransactionLogKey
     value: TransactionLogValue | None
-
-
-KEY_VERSION: Final = 0
-"""Also the type of the record (``CoordinatorRecordType.TRANSACTION_LOG``)."""
-
-STATUS_EMPTY: Final = 0
-"""``TransactionState.EMPTY``: written with null instead of partitions."""
-
-_I16: Final = Struct(">h")
-_KEY: Final = (Field("transactional_id", "string"),)
-_PARTITIONS: Final = (Field("topic", "string"), Field("partition_ids", "int32", is_array=True))
-_VALUE: Final = (
-    Field("producer_id", "int64"),
-    Field("producer_epoch", "int16"),
-    Field("transaction_timeout_ms", "int32"),
-    Field("transaction_status", "int8"),
-    Field("transaction_partitions", _PARTITIONS, is_array=True, nullable=True),
-    Field("transaction_last_update_timestamp_ms", "int64"),
-    Field("transaction_start_timestamp_ms", "int64"),
-    Field("previous_producer_id", "int64", default=-1, tag=0, since=1),
-    Field("next_producer_id", "int64", default=-1, tag=1, since=1),
-    Field("client_transaction_version", "int16", default=0, tag=2, since=1),
-)
 
 
 class UnreadableTransactionRecord(Exception):
@@ -223,9 +223,6 @@ def _value(version: int, body: Any) -> TransactionLogValue:
         version=version,
         **tagged,
     )
-
-
-_TAGGED: Final = tuple(field.name for field in _VALUE if field.tag is not None)
 
 
 @cache

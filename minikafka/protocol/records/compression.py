@@ -20,6 +20,28 @@ from minikafka.deferred import cramjam
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import Buffer
 
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+"""The default of snappy-java's ``SnappyOutputStream``."""
+
+_SNAPPY_RATIO_MAX: Final = 24
+"""Three bytes of a snappy copy stand for at most 64; a size beyond that is a lie and reserves nothing."""
+
+_GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
+_GZIP_LEVEL: Final = 6
+_LZ4_LEVEL: Final = 1
+"""Of what this broker compresses without being told how: Kafka's writer has level 9 (KIP-390), which is ten
+times slower for a tenth less. Topics have levels of their own (``compression.lz4.level``)."""
+_ZSTD_LEVEL: Final = 3
+"""Kafka's default (``CompressionType.ZSTD``)."""
+
+_BUFFER_FULL: Final = "whole buffer"
+"""In the words of cramjam's error. A test holds it to them: without it a larger buffer would be refused."""
+
+_FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
+_I32 = Struct(">i")
+
 
 class CompressionType(IntEnum):
     """The low three bits of a batch's attributes."""
@@ -49,31 +71,9 @@ class CorruptBatch(KafkaError):
         super().__init__(code, message)
 
 
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
-_XERIAL_BLOCK_BYTES: Final = 32 * 1024
-"""The default of snappy-java's ``SnappyOutputStream``."""
-
-_SNAPPY_RATIO_MAX: Final = 24
-"""Three bytes of a snappy copy stand for at most 64; a size beyond that is a lie and reserves nothing."""
-
-_GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
-_GZIP_LEVEL: Final = 6
-_LZ4_LEVEL: Final = 1
-"""Of what this broker compresses without being told how: Kafka's writer has level 9 (KIP-390), which is ten
-times slower for a tenth less. Topics have levels of their own (``compression.lz4.level``)."""
-_ZSTD_LEVEL: Final = 3
-"""Kafka's default (``CompressionType.ZSTD``)."""
-
-_BUFFER_FULL: Final = "whole buffer"
-"""In the words of cramjam's error. A test holds it to them: without it a larger buffer would be refused."""
-
 _RATIO_MAX: Final = {CompressionType.LZ4: 256, CompressionType.ZSTD: 1 << 16}
 """What a byte can stand for at most: in LZ4 255 bytes of a match; in zstd a quarter of a block of 128 KiB
 that repeats one byte, twice as much for good measure."""
-
-_FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
-_I32 = Struct(">i")
 
 
 def compress(data: Buffer, compression: CompressionType, level: int | None = None) -> bytes:

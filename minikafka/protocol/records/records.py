@@ -15,22 +15,19 @@ batch of one, 0.46 in a batch of 16, 0.16 in a batch of 1,000 of one size, 0.33 
 comparison, in the same batch: aiokafka's iteration alone 0.22, a Python walk over lengths and deltas alone
 0.85, the whole record in Python 1.3, the parser 5. ``iterate_records`` 0.87, ``build_batch`` 1.3.
 
-Validation of records that look alike, at the speed of C: runs of records of one size, compared column by
-column.
-
-Load generators, sensors and fixed-width formats send records of one size. Within such a run the bytes that
-give a record its structure stand at equal distances, so a strided slice has one byte of every record, and
-one comparison checks them all. The first record of a run is parsed exactly; a record whose structure bytes
-equal the first's, at the same place, is as well-formed as the first. Anything that is not plain enough
-(headers, many sizes, offsets that are not consecutive) is left to the slow path: this module never
-refuses, it says "I do not know".
+**Records that look alike** are validated at the speed of C: runs of records of one size, compared column by
+column. Load generators, sensors and fixed-width formats send records of one size. Within such a run the bytes
+that give a record its structure stand at equal distances, so a strided slice has one byte of every record,
+and one comparison checks them all. The first record of a run is parsed exactly; a record whose structure
+bytes equal the first's, at the same place, is as well-formed as the first. Anything that is not plain enough
+(headers, many sizes, offsets that are not consecutive) is left to the slow path: this module never refuses,
+it says "I do not know".
 
 Measured (ns a record of 100 bytes): 120 in batches of 1,000 to 10,000, half of it for the columns; aiokafka's
 iteration with the comparisons of timestamps 195. Equal at 200.
 
-Records read one by one in Python: slow, exact, and never past the end. What it refuses is refused.
-
-Kafka: ``DefaultRecord.readFrom``, ``ByteUtils.readVarint`` (an int takes at most 5 bytes, a long 10).
+**Records read one by one** in Python: slow, exact, and never past the end. What it refuses is refused. Kafka:
+``DefaultRecord.readFrom``, ``ByteUtils.readVarint`` (an int takes at most 5 bytes, a long 10).
 
     length varint | attributes 1 | timestamp delta varlong | offset delta varint
     key length varint, key | value length varint, value | header count varint, headers (key length, key, …)
@@ -38,10 +35,9 @@ Kafka: ``DefaultRecord.readFrom``, ``ByteUtils.readVarint`` (an int takes at mos
 Signed varints are zigzag-encoded. A length below 0 is null, for a header's key an error. A header key that
 is not UTF-8 is read with U+FFFD, as Java reads it.
 
-Control records: what a batch with the control bit holds instead of data.
-
-Kafka: ``ControlRecordType``, ``EndTransactionMarker`` (KIP-98). The key is version (int16) and type (int16),
-the value of an end-of-transaction marker version (int16) and coordinator epoch (int32).
+**Control records**: what a batch with the control bit holds instead of data. Kafka: ``ControlRecordType``,
+``EndTransactionMarker`` (KIP-98). The key is version (int16) and type (int16), the value of an
+end-of-transaction marker version (int16) and coordinator epoch (int32).
 """
 
 from __future__ import annotations
@@ -73,10 +69,51 @@ from minikafka.protocol.records.compression import compress, decompress
 from minikafka.protocol.records.record_codec import load as codec
 from minikafka.types import NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
 
+__all__ = [
+    "InvalidRecords",
+    "Record",
+    "RecordError",
+    "RecordsSummary",
+    "build_batch",
+    "iterate_records",
+    "recompress",
+    "validate_records",
+]
+
 INT_BYTES_MAX: Final = 5
 LONG_BYTES_MAX: Final = 10
 _LONG_MASK: Final = (1 << 64) - 1
 _LONG_SIGN: Final = 1 << 63
+
+COUNT_MIN: Final = 128
+"""Below, a run costs as much as it saves."""
+COUNT_MAX: Final = 1 << 14
+"""Librdkafka's batches have up to 10,000 records. Each more costs the tables three bytes."""
+
+_RUN_MIN: Final = 32
+_SHORT_RUNS_MAX: Final = 4
+"""A run costs some microseconds, however many records it has, so many short ones gain nothing. A few come
+from deltas that grow by a byte."""
+
+_OFFSETS_END: Final = {1: 1 << 6, 2: 1 << 13, 3: COUNT_MAX}
+"""By the size of an offset delta: the first that needs more."""
+
+_DOUBLED: Final = bytes(2 * value & 0xFF for value in range(256))
+_CONTINUED: Final = bytes(range(0x80, 0x100))
+_NEGATIVE: Final = bytes(range(1, 0x100, 2))
+"""Low bytes of zigzag numbers that stand for negative ones."""
+
+DECOMPRESSED_BYTES_MAX: Final = 1 << 30
+"""Where the caller states no bound: for batches that have been validated once."""
+
+_OFFSET_DELTA_MAX: Final = 2**31 - 1
+
+_BASE_TIMESTAMP_MAX: Final = 1 << 62
+"""Above it a timestamp might leave 64 bits; the slow path knows what happens then."""
+
+_CONTROL_KEY = Struct(">hh")
+_CONTROL_VALUE = Struct(">hi")
+_CONTROL_VERSION = 0
 
 
 class Record(NamedTuple):
@@ -187,20 +224,6 @@ def read_varint(view: memoryview, position: int, bytes_max: int) -> tuple[int, i
     raise InvalidRecords(f"a varint of more than {bytes_max} bytes")
 
 
-COUNT_MIN: Final = 128
-"""Below, a run costs as much as it saves."""
-COUNT_MAX: Final = 1 << 14
-"""Librdkafka's batches have up to 10,000 records. Each more costs the tables three bytes."""
-
-_RUN_MIN: Final = 32
-_SHORT_RUNS_MAX: Final = 4
-"""A run costs some microseconds, however many records it has, so many short ones gain nothing. A few come
-from deltas that grow by a byte."""
-
-_OFFSETS_END: Final = {1: 1 << 6, 2: 1 << 13, 3: COUNT_MAX}
-"""By the size of an offset delta: the first that needs more."""
-
-
 def _offset_column(size: int, place: int) -> bytes:
     """The byte at ``place`` of the offset delta of record 0, 1, 2 …, as a zigzag varint of ``size`` bytes."""
     end = _OFFSETS_END[size]
@@ -215,11 +238,6 @@ def _offset_column(size: int, place: int) -> bytes:
 _OFFSET_COLUMNS: Final = {
     size: tuple(_offset_column(size, place) for place in range(size)) for size in _OFFSETS_END
 }
-
-_DOUBLED: Final = bytes(2 * value & 0xFF for value in range(256))
-_CONTINUED: Final = bytes(range(0x80, 0x100))
-_NEGATIVE: Final = bytes(range(1, 0x100, 2))
-"""Low bytes of zigzag numbers that stand for negative ones."""
 
 
 class TimestampDeltas(NamedTuple):
@@ -352,26 +370,6 @@ def _quadrupled(low: bytes, high: bytes | None = None) -> Sequence[int] | None:
     if len(low.translate(None, _NEGATIVE)) < len(low):
         return [-value - 2 if value & 2 else value for value in doubled]
     return doubled
-
-
-__all__ = [
-    "InvalidRecords",
-    "Record",
-    "RecordError",
-    "RecordsSummary",
-    "build_batch",
-    "iterate_records",
-    "recompress",
-    "validate_records",
-]
-
-DECOMPRESSED_BYTES_MAX: Final = 1 << 30
-"""Where the caller states no bound: for batches that have been validated once."""
-
-_OFFSET_DELTA_MAX: Final = 2**31 - 1
-
-_BASE_TIMESTAMP_MAX: Final = 1 << 62
-"""Above it a timestamp might leave 64 bits; the slow path knows what happens then."""
 
 
 class RecordsSummary(NamedTuple):
@@ -654,11 +652,6 @@ def recompress(
     return pack_header(header, body) + body
 
 
-_KEY = Struct(">hh")
-_VALUE = Struct(">hi")
-_VERSION = 0
-
-
 class ControlRecordType(IntEnum):
     """The types that end a transaction; KRaft's own never get into a partition of data."""
 
@@ -673,10 +666,10 @@ class EndTransactionMarker(NamedTuple):
     coordinator_epoch: int
 
     def key(self) -> bytes:
-        return _KEY.pack(_VERSION, self.type)
+        return _CONTROL_KEY.pack(_CONTROL_VERSION, self.type)
 
     def value(self) -> bytes:
-        return _VALUE.pack(_VERSION, self.coordinator_epoch)
+        return _CONTROL_VALUE.pack(_CONTROL_VERSION, self.coordinator_epoch)
 
 
 def marker_batch(
@@ -701,12 +694,12 @@ def read_end_transaction_marker(key: bytes | None, value: bytes | None) -> EndTr
         CorruptBatch: INVALID_RECORD: too short, or a version below 0.
     """
     try:
-        version, kind = _KEY.unpack_from(key or b"")
+        version, kind = _CONTROL_KEY.unpack_from(key or b"")
         if version < 0:
             raise CorruptBatch(f"a control record of version {version}", ErrorCode.INVALID_RECORD)
         if kind not in ControlRecordType.__members__.values():
             return None
-        value_version, coordinator_epoch = _VALUE.unpack_from(value or b"")
+        value_version, coordinator_epoch = _CONTROL_VALUE.unpack_from(value or b"")
     except error:
         raise CorruptBatch("a control record is cut off", ErrorCode.INVALID_RECORD) from None
     if value_version < 0:

@@ -42,6 +42,31 @@ _ABORTED = Struct(">qq")
 _NULL_I32 = _I32.pack(-1)
 _ZERO_UUID = bytes(16)
 
+# Produce response -----------------------------------------------------------------------------------------
+_PRODUCE_V3 = Struct(">ihqq")
+_PRODUCE_V5 = Struct(">ihqqq")
+
+_ERROR_CODE: Final = 3
+_EXTRAS: Final = 7
+_NO_EXTRAS: Final = (None, (), None)
+"""No error message, no record errors, no current leader: the end of a ``ProducePartitionResponse`` without
+error."""
+
+_ONE_HEAD = Struct(">iiBB")
+_ONE_BODY = Struct(">BihqqqBBBBiB")
+
+_TAGGED_LEADER = Struct(">BBBiiB")
+"""One tagged field: tag, size, leader id, leader epoch, no tagged fields in it."""
+
+# Fetch response -------------------------------------------------------------------------------------------
+_FETCH_HEAD = Struct(">ihi")
+"""Throttle time, error code, session id."""
+_FETCH_V4 = Struct(">ihqq")
+_FETCH_V5 = Struct(">ihqqq")
+_TAGGED_EPOCH = Struct(">BBiqB")
+_TAGGED_FETCH_LEADER = Struct(">BBiiB")
+_TAGGED_SNAPSHOT = Struct(">BBqiB")
+
 
 class CurrentLeader(NamedTuple):
     """Where a client should go instead (KIP-951)."""
@@ -157,21 +182,6 @@ def _write_node_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> 
     out += content
 
 
-# Produce response -----------------------------------------------------------------------------------------
-
-_PRODUCE_V3 = Struct(">ihqq")
-_PRODUCE_V5 = Struct(">ihqqq")
-
-_ERROR_CODE: Final = 3
-_EXTRAS: Final = 7
-_NO_EXTRAS: Final = (None, (), None)
-"""No error message, no record errors, no current leader: the end of a ``ProducePartitionResponse`` without
-error."""
-
-_ONE_HEAD = Struct(">iiBB")
-_ONE_BODY = Struct(">BihqqqBBBBiB")
-
-
 def produce_response(
     header: RequestHeader,
     partitions: Sequence[ProducePartitionResponse],
@@ -275,10 +285,6 @@ def _write_flexible_produce(out: bytearray, partition: ProducePartitionResponse,
         out += _TAGGED_LEADER.pack(1, 0, 9, *leader, 0)
 
 
-_TAGGED_LEADER = Struct(">BBBiiB")
-"""One tagged field: tag, size, leader id, leader epoch, no tagged fields in it."""
-
-
 def _legacy_produce_response(
     header: RequestHeader, partitions: Sequence[ProducePartitionResponse], throttle_time_ms: int
 ) -> Steps[bytes]:
@@ -310,17 +316,6 @@ def _legacy_produce_response(
     out += _I32.pack(throttle_time_ms)
     _FRAME.pack_into(out, 0, len(out) - 4, header.correlation_id)
     return bytes(out)
-
-
-# Fetch response -------------------------------------------------------------------------------------------
-
-_FETCH_HEAD = Struct(">ihi")
-"""Throttle time, error code, session id."""
-_FETCH_V4 = Struct(">ihqq")
-_FETCH_V5 = Struct(">ihqqq")
-_TAGGED_EPOCH = Struct(">BBiqB")
-_TAGGED_FETCH_LEADER = Struct(">BBiiB")
-_TAGGED_SNAPSHOT = Struct(">BBqiB")
 
 
 def fetch_response(

@@ -1,23 +1,18 @@
-"""The next Fetch request of a consumer without a session is its last one at other offsets: so only the
-difference is read.
+"""Requests that repeat the one before but for a few fields, of which only the difference is read.
 
-librdkafka knows no fetch sessions: each of its requests names all of its partitions, in an order that goes
-round. What lies around them hardly changes: api key, version, client id, limits, isolation, rack. A
-``FetchPattern`` is made of one such request and recognises the next by comparing bytes. From version 13 on
-topics have ids and all fields of a partition a fixed width, so those of a topic are unpacked in one step.
+**Fetch** of a consumer without a session, which is its last one at other offsets.
 
 A ``FetchAnswer`` is written partition by partition, without a value for each in between.
 
 Measured (µs, 40 topics of 4 partitions): recognised and cut 65, against 150 for reading header and body; an
 answer without records 40, against 145.
 
-The next Produce request of a producer is its last one with other records: so only the difference is read.
-
-One batch for one partition is what producers send nearly always, and what lies around the records hardly
-changes: api key, version, client and transactional id, acks, timeout, topic. A ``ProducePattern`` is made of
-one such request and recognises the next by comparing bytes; what is new are the correlation id, the partition
-and the records. The answer without an error differs just as little. From version 9 on the size of the records
-is a varint, and tagged fields may follow.
+**Produce**, which is the producer's last one with other records. One batch for one partition is what
+producers send nearly always, and what lies around the records hardly changes: api key, version, client and
+transactional id, acks, timeout, topic. A ``ProducePattern`` is made of one such request and recognises the
+next by comparing bytes; what is new are the correlation id, the partition and the records. The answer without
+an error differs just as little. From version 9 on the size of the records is a varint, and tagged fields may
+follow.
 
 Measured (µs, 100-byte records): recognised and cut 0.5, against 2.5 for reading header and body; packed
 answer 0.35 against 0.8.
@@ -46,6 +41,36 @@ from minikafka.protocol.wire.writing import unsigned_varint
 from minikafka.types import Buffer
 
 _I32 = Struct(">i")
+
+PATTERN_BYTES_MAX: Final = 1 << 20
+"""Of a request that is cut here, about 30,000 partitions: far from what may not be read in one go."""
+
+_REPLICA_STATE_SINCE: Final = 15
+_LIMITS_BYTES: Final = 21
+"""Max wait, min bytes, max bytes, isolation level, session id and epoch; behind the replica id up to version
+14, which has four more."""
+_NO_SESSION: Final = (0, -1)
+_CORRELATION_ID_AT: Final = 4
+"""In the request behind api key and version, in the answer behind its size."""
+_FIXED_FROM: Final = 8
+_TOPIC_ID_BYTES: Final = 16
+
+WantedFields = tuple[int, int, int, int, int, int]
+"""Partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
+
+_WANTED = Struct(">iiqiqix")
+"""With the byte behind it: no tagged fields."""
+_TAGS_AT: Final = _WANTED.size - 1
+
+# The answer ------------------------------------------------------------------------------------------------
+_HEAD = Struct(">iiBihi")
+"""Size, correlation id, no tagged fields; throttle time, error code, session id."""
+_PARTITION = Struct(">ihqqq")
+_NOTHING = Struct(">ihqqqBiBB")
+"""A partition with its aborted transactions (none or null), no preferred replica, no records, no tags."""
+_PREFERRED = Struct(">i")
+_ABORTED = Struct(">qqB")
+_NO_REPLICA: Final = -1
 
 
 class ProducePattern:
@@ -180,27 +205,6 @@ def _unsigned_varint_in(frame: memoryview, position: int) -> tuple[int, int]:
     return position, value
 
 
-PATTERN_BYTES_MAX: Final = 1 << 20
-"""Of a request that is cut here, about 30,000 partitions: far from what may not be read in one go."""
-
-_REPLICA_STATE_SINCE: Final = 15
-_LIMITS_BYTES: Final = 21
-"""Max wait, min bytes, max bytes, isolation level, session id and epoch; behind the replica id up to version
-14, which has four more."""
-_NO_SESSION: Final = (0, -1)
-_CORRELATION_ID_AT: Final = 4
-"""In the request behind api key and version, in the answer behind its size."""
-_FIXED_FROM: Final = 8
-_TOPIC_ID_BYTES: Final = 16
-
-WantedFields = tuple[int, int, int, int, int, int]
-"""Partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
-
-_WANTED = Struct(">iiqiqix")
-"""With the byte behind it: no tagged fields."""
-_TAGS_AT: Final = _WANTED.size - 1
-
-
 class FetchPattern:
     """What a Fetch request has in common with the next one like it. Made by ``of``."""
 
@@ -274,18 +278,6 @@ def _cut(frame: memoryview, at: int, end: int) -> list[tuple[bytes, list[WantedF
         previous = topic_id
         at = stop + 1
     return topics if topics and at == end else None
-
-
-# The answer ------------------------------------------------------------------------------------------------
-
-_HEAD = Struct(">iiBihi")
-"""Size, correlation id, no tagged fields; throttle time, error code, session id."""
-_PARTITION = Struct(">ihqqq")
-_NOTHING = Struct(">ihqqqBiBB")
-"""A partition with its aborted transactions (none or null), no preferred replica, no records, no tags."""
-_PREFERRED = Struct(">i")
-_ABORTED = Struct(">qqB")
-_NO_REPLICA: Final = -1
 
 
 class FetchAnswer:

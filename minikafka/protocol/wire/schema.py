@@ -37,6 +37,9 @@ MESSAGES: Final = Path(__file__).with_name("messages.jsonl")
 _VERSION_MAX: Final = 0x7FFF
 _WORD_BEGINS: Final = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
+_IMPLICIT_DEFAULTS: Final[Mapping[str, Any]] = {"string": "", "bytes": b"", "uuid": None, "bool": False}
+"""Of tagged fields, which need not be there; of all other types 0."""
+
 
 class FieldSchema(NamedTuple):
     """One field of one entity in one version."""
@@ -263,10 +266,6 @@ def _field(definition: FieldDefinition, structs: Structs, version: int, *, flexi
 def field_name(name: str) -> str:
     """``ThrottleTimeMs`` → ``throttle_time``."""
     return _WORD_BEGINS.sub("_", name).lower().removesuffix("_ms")
-
-
-_IMPLICIT_DEFAULTS: Final[Mapping[str, Any]] = {"string": "", "bytes": b"", "uuid": None, "bool": False}
-"""Of tagged fields, which need not be there; of all other types 0."""
 
 
 def _default(

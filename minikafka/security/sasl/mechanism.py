@@ -9,6 +9,9 @@ from typing import Protocol
 
 from minikafka.errors import MinikafkaError
 
+NAME_SHOWN_CHARS_MAX = 64
+"""Of what a peer says is its name."""
+
 
 class SaslServer(Protocol):
     """One authentication of one connection, for one mechanism."""
@@ -36,10 +39,6 @@ class SaslServer(Protocol):
             SaslError: the authentication failed; nothing else may be called afterwards.
         """
         ...
-
-
-NAME_SHOWN_CHARS_MAX = 64
-"""Of what a peer says is its name."""
 
 
 def shown_name(name: str) -> str:

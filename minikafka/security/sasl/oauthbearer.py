@@ -52,6 +52,11 @@ _EXTENSION_NAME: Final = re.compile("[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile("[!-~ \t\r\n]+")
 _CONTROL_A: Final = b"\x01"
 
+RSA_BITS_MIN: Final = 2048
+"""RFC 7518, section 3.3."""
+SECRET_BITS_MIN: Final = 256
+"""RFC 7518, section 3.2."""
+
 
 class BearerToken(NamedTuple):
     """What a valid token says."""
@@ -78,8 +83,6 @@ Validate = Callable[[str], BearerToken]
 
 
 # Claims
-
-
 class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
     """What a token must say: ``sasl.oauthbearer.*``."""
 
@@ -158,8 +161,6 @@ def _time(claims: Mapping[str, Any], name: str) -> int | None:
 
 
 # Validators
-
-
 class KeyKind(NamedTuple):
     """The type of a key in RFC 7518, with its curve where it has one."""
 
@@ -176,11 +177,6 @@ ALGORITHMS: Final[Mapping[KeyKind, tuple[str, ...]]] = {
     KeyKind("oct"): ("HS256", "HS384", "HS512"),
 }
 """What a key of each kind may verify. ``none`` is in none of them."""
-
-RSA_BITS_MIN: Final = 2048
-"""RFC 7518, section 3.3."""
-SECRET_BITS_MIN: Final = 256
-"""RFC 7518, section 3.2."""
 
 
 class VerificationKey(NamedTuple):
@@ -349,8 +345,6 @@ def _decoded_part(token: str, place: int, *, parts: int) -> Mapping[str, Any]:
 
 
 # The server
-
-
 class OAuthBearerServer:
     """``SaslServer``."""
 
@@ -419,8 +413,6 @@ def _read_first(message: bytes) -> tuple[str, str]:
 
 
 # The client
-
-
 class OAuthBearerClient:
     """``SaslClient``."""
 

@@ -18,6 +18,8 @@ USER_OPTION_PREFIX = "user_"
 CheckPassword = Callable[[str, str], bool]
 """Called with a user and what it says is its password."""
 
+_INVALID = "Authentication failed: Invalid username or password"
+
 
 class PlainUsers:
     """The users that the options of a broker's login module name."""
@@ -49,9 +51,6 @@ def _digest(password: str) -> bytes:
 
 
 _NOBODY = _digest("")
-
-
-_INVALID = "Authentication failed: Invalid username or password"
 
 
 def _malformed(message: str) -> SaslError:

@@ -95,8 +95,6 @@ FindUser = Callable[[str, bool], ScramUser | None]
 
 
 # Keys
-
-
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
     """RFC 5802's ``Hi``. Takes about a microsecond an iteration: for a thread."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
@@ -135,8 +133,6 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 # As texts
-
-
 def encode_credential(credential: ScramCredential) -> str:
     """As the store has it (``ScramCredentialUtils.credentialToString``)."""
     salt, stored_key, server_key = map(
@@ -198,8 +194,6 @@ def _unescape(name: str) -> str:
 
 
 # The server
-
-
 class _State(Enum):
     CLIENT_FIRST = "waits for the client's first message"
     CLIENT_FINAL = "waits for the client's proof"
@@ -315,8 +309,6 @@ class ScramServer:
 
 
 # The client
-
-
 class ScramClient:
     """``SaslClient``."""
 

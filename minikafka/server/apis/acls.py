@@ -1,8 +1,7 @@
 """CreateAcls, DeleteAcls, DescribeAcls (keys 30, 31, 29): the access control lists. Kafka: ``AclApis``.
 
-ACLs of requests as values, and back into responses.
-
-Kafka: ``CreateAclsRequest.aclBinding``, ``DeleteAclsRequest.aclBindingFilter``, ``DescribeAclsResponse``.
+ACLs of requests become values, and these become responses. Kafka: ``CreateAclsRequest.aclBinding``,
+``DeleteAclsRequest.aclBindingFilter``, ``DescribeAclsResponse``.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ librdkafka prints a line about itself when it finds them, and every client asks 
 subscription is found by clients that connect after it was made.
 
 ``api.versions`` of the broker's configuration has it look like an older release, but to our own brokers
-and tools (``protocol.wire.releases``).
+and tools (``protocol.wire.api_versions``).
 
 It says, too, which levels of which features the broker supports, and at which the cluster stands
-(``server.runtime.features``). By ``transaction.version`` producers choose the protocol of their transactions.
+(``server.cluster.features``). By ``transaction.version`` producers choose the protocol of their transactions.
 
 From version 5 on (KIP-1242) a client says which broker of which cluster it means to reach; it gets
 REBOOTSTRAP_REQUIRED from another one, to which a stale address or a load balancer has brought it. Kafka
@@ -31,11 +31,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey, Release, VersionRange
 from minikafka.protocol.wire.codec import Body
-from minikafka.protocol.wire.releases import Release
+from minikafka.server.cluster.features import FEATURES, FIRST_EPOCH, FinalizedFeatures
 from minikafka.server.requests import RequestContext
-from minikafka.server.runtime.features import FEATURES, FIRST_EPOCH, FinalizedFeatures
 from minikafka.server.services import Services
 
 OF_LEADERS = (ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS)

@@ -32,6 +32,8 @@ from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 
+_Parts = frozenset[tuple[str, str | None]]
+
 
 def handle_describe_client_quotas(services: Services, context: RequestContext, request: Any) -> Body:
     """DescribeClientQuotas (key 48): the quotas that are set, by a filter; and the last throttles (KIP-546).
@@ -106,9 +108,6 @@ def _throttle(number: int, throttle: Throttle) -> dict[str, Any]:
 
 def _values(values: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value": float(value)} for key, value in values.items()]
-
-
-_Parts = frozenset[tuple[str, str | None]]
 
 
 async def handle_alter_client_quotas(services: Services, context: RequestContext, request: Any) -> Body:

@@ -13,7 +13,7 @@ from minikafka.security.acl import AclOperation
 from minikafka.server.apis.metadata import describe_brokers
 from minikafka.server.apis.shared.authorization import authorized_operations_on_cluster, denied_on_cluster
 from minikafka.server.cluster.coordination_store import mapped_store_failures
-from minikafka.server.cluster.finalized_features import LevelUpdate, UpgradeType
+from minikafka.server.cluster.features import LevelUpdate, UpgradeType
 from minikafka.server.cluster.registration import known_brokers, unregister_broker
 from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.server.replica.partition import Partition
@@ -24,6 +24,8 @@ from minikafka.types import NO_EPOCH, NO_LEADER, NO_OFFSET, NO_TIMESTAMP, Broker
 
 ENDPOINT_TYPE_BROKER = 1
 ENDPOINT_TYPE_CONTROLLER = 2
+
+CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
 def handle_describe_cluster(
@@ -147,9 +149,6 @@ async def _unregister(services: Services, node_id: BrokerId) -> KafkaError | Non
         message = f"Broker ID {node_id} is not currently registered"
         return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
     return None
-
-
-CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
 def handle_describe_quorum(services: Services, context: RequestContext, request: Any) -> Steps[Body]:

@@ -1,12 +1,8 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources (keys 32, 33, 44, 74).
 
-Kafka: ``ConfigHelper``.
-
-What AlterConfigs and IncrementalAlterConfigs have in common, and what the properties of a resource must be
-before anything else, for every principal.
-
-Kafka: ``ConfigAdminManager.preprocess``, which has no bound. All properties of a resource are read, checked
-and stored in one go, while no other request has a turn.
+Kafka: ``ConfigHelper``, and ``ConfigAdminManager.preprocess``, which has no bound. What the properties of a
+resource must be before anything else is the same for both Alter requests and for every principal: all of them
+are read, checked and stored in one go, while no other request has a turn.
 """
 
 from __future__ import annotations
@@ -26,12 +22,24 @@ from minikafka.config.resource import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation
-from minikafka.server.apis import diagnostics, traces
+from minikafka.server.apis import diagnostics
 from minikafka.server.apis.shared.authorization import denied_config, denied_on_cluster
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.steps import Steps
+
+CONFIGS_MAX = 5_000
+"""A topic has 33 properties, a broker 300; loggers are hundreds, and of unknown names there may be
+some more."""
+
+LISTED_TYPES = (
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
+)
 
 
 def handle_describe_configs(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
@@ -104,11 +112,6 @@ def _config(entry: ConfigEntry, *, with_synonyms: bool, with_documentation: bool
         "config_type": entry.type,
         "documentation": entry.documentation if with_documentation else None,
     }
-
-
-CONFIGS_MAX = 5_000
-"""A topic has 33 properties, a broker 300; loggers are hundreds, and of unknown names there may be
-some more."""
 
 
 async def alter_each(
@@ -198,7 +201,7 @@ async def handle_incremental_alter_configs(services: Services, context: RequestC
     topic, the group, or for all else the cluster (TOPIC_, GROUP_, CLUSTER_AUTHORIZATION_FAILED).
     ``validate_only`` checks and writes nothing.
 
-    Minikafka's own: trace sessions, as the resource ``traces`` of the type ``DIAGNOSTICS`` (``apis.traces``).
+    Minikafka's own: trace sessions, as the resource ``traces`` of the type ``DIAGNOSTICS`` (``diagnostics``).
 
     Versions: 1 flexible.
     """
@@ -207,20 +210,11 @@ async def handle_incremental_alter_configs(services: Services, context: RequestC
         alterations = [Alteration(config.name, config.config_operation, config.value) for config in configs]
         if resource.type == DIAGNOSTICS:
             tracer, validate_only = services.replica_manager.tracer, request.validate_only
-            traces.alter(tracer, resource.name, alterations, validate_only=validate_only)
+            diagnostics.alter(tracer, resource.name, alterations, validate_only=validate_only)
             return
         await services.configs.alter_incrementally(resource, alterations, validate_only=request.validate_only)
 
     return await alter_each(services, context, request.resources, alter)
-
-
-LISTED_TYPES = (
-    ConfigResourceType.TOPIC,
-    ConfigResourceType.BROKER,
-    ConfigResourceType.BROKER_LOGGER,
-    ConfigResourceType.CLIENT_METRICS,
-    ConfigResourceType.GROUP,
-)
 
 
 def handle_list_config_resources(services: Services, context: RequestContext, request: Any) -> Body:

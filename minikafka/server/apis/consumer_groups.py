@@ -20,20 +20,18 @@ from minikafka.server.apis.shared.coordinator_requests import (
     GroupQuestion,
     answer_of_group,
     ask_group,
+    assigned_topics,
+    assignment_body,
     client_host,
     client_id,
     describable_topics,
-    matched_and_decided,
-    regexes_due,
-)
-from minikafka.server.apis.shared.modern_groups import (
-    assigned_topics,
-    assignment_body,
     describe_groups,
     heartbeat_body,
+    matched_and_decided,
     member_body,
     refusal_of_group,
     refusal_of_topics,
+    regexes_due,
 )
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.requests import RequestContext

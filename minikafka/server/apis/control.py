@@ -1,6 +1,6 @@
 """What a controller asks of brokers, and a broker of the controller (keys 4 to 7, 56 and 67).
 
-What the requests of a controller have in common: whom they are meant for, and what refuses them.
+Whom a controller's request is meant for, and what refuses it, is the same for all of them.
 """
 
 from __future__ import annotations

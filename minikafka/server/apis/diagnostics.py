@@ -5,33 +5,39 @@ document that is wanted, ``configuration_keys`` are what the kind takes, each as
 has properties whose values, one after the other, are JSON; the first is named like the kind. Stock clients
 never send the type, and an api key of our own could be met by accident (``docs/decisions/046``).
 
-What can be altered (IncrementalAlterConfigs) are trace sessions: ``apis.traces``.
+Each kind is a function of ``KINDS`` (most are in ``documents``): arguments in, a document out, in steps; it
+looks, and changes nothing. It sees to it that its document is bounded.
 
-Each kind is a function of ``KINDS``: arguments in, a document out, in steps; it looks, and changes nothing.
-It sees to it that its document is bounded.
+What clients can alter are trace sessions of this broker (``docs/decisions/047``). IncrementalAlterConfigs of
+``DIAGNOSTICS``/``traces``: each property is a session, SET starts it with options in JSON
+(``SessionOptions``), DELETE ends it; DescribeConfigs of the same resource reads it. It needs ALTER_CONFIGS or
+DESCRIBE_CONFIGS on the cluster: who follows records learns who writes and reads them, never what is in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from minikafka.config.definition import ConfigSource, ConfigType
+from minikafka.config.resource import Alteration, AlterOperation
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.apis import traces
-from minikafka.server.apis.documents.broker import broker
-from minikafka.server.apis.documents.counters import counters
-from minikafka.server.apis.documents.events import events
-from minikafka.server.apis.documents.group import group
-from minikafka.server.apis.documents.partition import partition
-from minikafka.server.apis.documents.purgatory import purgatory
-from minikafka.server.apis.documents.refusals import refusals
-from minikafka.server.apis.documents.topic_deletion import topic_deletion
-from minikafka.server.apis.documents.waiting import waiting
-from minikafka.server.apis.shared.diagnostics_arguments import take as take
+from minikafka.server.apis.documents import (
+    broker,
+    counters,
+    events,
+    group,
+    partition,
+    purgatory,
+    refusals,
+    take,
+    topic_deletion,
+    waiting,
+)
 from minikafka.server.services import Services
+from minikafka.server.tracing.tracer import Trace, Tracer, read_options
 from minikafka.steps import Steps
 
 FIRST_VERSION: Final = 4
@@ -41,6 +47,11 @@ PART_LENGTH_MAX: Final = 8_000
 
 Kind = Callable[[Services, Mapping[str, str]], Steps[Any]]
 """A document as values that msgspec encodes. Raises KafkaError: INVALID_REQUEST, or why there is none."""
+
+TRACES: Final = "traces"
+
+TRACES_BYTES_MAX: Final = 26_000
+"""Of an answer: a string of the protocol has 32,767 bytes, and the sessions take some."""
 
 
 def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
@@ -55,6 +66,80 @@ def purgatories(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
     ]
 
 
+def traces(services: Services, arguments: Mapping[str, str]) -> Steps[Any]:
+    """``traces``: the sessions of this broker; with ``session=…`` the traces of that one, oldest first, as
+    many as fit into an answer. ``next`` is where the others begin (``from=…``)."""
+    if unknown := sorted(arguments.keys() - {"session", "from"}):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unknown argument {unknown[0]!r}; these diagnostics take session, from",
+        )
+    tracer, wanted = services.replica_manager.tracer, arguments.get("session")
+    found: list[msgspec.Raw] = []
+    left_bytes, following = TRACES_BYTES_MAX, None
+    if wanted is not None:
+        session = tracer.session(wanted)
+        if session is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"There is no trace session {wanted} on broker {services.node_id}"
+            )
+        first = _number(arguments.get("from", "0"))
+        for number, trace in enumerate(list(session.traces), start=session.begun - len(session.traces)):
+            if number < first:
+                continue
+            encoded = _encoded(trace)
+            if len(encoded) > left_bytes:
+                following = number
+                break
+            left_bytes -= len(encoded)
+            found.append(msgspec.Raw(encoded))
+            yield
+    yield
+    return {
+        "next": following,
+        "broker": services.node_id,
+        "now_ns": tracer.now_ns(),
+        "sessions": [
+            {"name": each.name, "begun": each.begun, "options": msgspec.to_builtins(each.options)}
+            for each in tracer.sessions()
+        ],
+        "traces": found,
+    }
+
+
+def _number(text: str) -> int:
+    """Raises KafkaError."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"from={text!r} is no number")
+    return int(text)
+
+
+def _encoded(trace: Trace) -> bytes:
+    """As JSON; a trace that is too long for an answer without its last steps."""
+    document = _document(trace)
+    encoded = msgspec.json.encode(document)
+    while len(encoded) > TRACES_BYTES_MAX:
+        left = len(document["steps"]) // 2
+        document["dropped_steps"] += len(document["steps"]) - left
+        document["steps"] = document["steps"][:left]
+        encoded = msgspec.json.encode(document)
+    return encoded
+
+
+def _document(trace: Trace) -> dict[str, Any]:
+    context = trace.context
+    return {
+        "topic": trace.topic_partition.topic,
+        "partition": trace.topic_partition.partition,
+        "first_offset": trace.first_offset,
+        "last_offset": trace.last_offset,
+        "trace_id": context.trace_id,
+        "parent_span_id": context.parent_span_id,
+        "dropped_steps": trace.dropped_steps,
+        "steps": [{"step": step.name, "at_ns": step.at_ns, **step.detail} for step in trace.steps],
+    }
+
+
 KINDS: Final[Mapping[str, Kind]] = {
     "broker": broker,
     "counters": counters,
@@ -65,7 +150,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "purgatory": purgatory,
     "refusals": refusals,
     "topic-deletion": topic_deletion,
-    "traces": traces.traces,
+    "traces": traces,
     "waiting": waiting,
 }
 
@@ -112,3 +197,30 @@ def arguments_of(keys: Iterable[str]) -> dict[str, str]:
             )
         arguments[name] = value
     return arguments
+
+
+def alter(tracer: Tracer, name: str, alterations: Sequence[Alteration], *, validate_only: bool) -> None:
+    """Start and end sessions; none where one of them cannot be.
+
+    Raises:
+        KafkaError: INVALID_REQUEST for another resource or operation, INVALID_CONFIG for bad options, and
+            what ``Tracer.start`` says.
+    """
+    if name != TRACES:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Only the diagnostics {TRACES} can be altered, not {name!r}"
+        )
+    operations = {AlterOperation.SET, AlterOperation.DELETE}
+    for each in alterations:
+        if each.operation not in operations:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Trace session {each.name} can be set or deleted")
+    started = {
+        each.name: read_options(each.value) for each in alterations if each.operation == AlterOperation.SET
+    }
+    if validate_only:
+        return
+    for each in alterations:
+        if each.operation == AlterOperation.DELETE:
+            tracer.end_of_client(each.name)
+    for session, options in started.items():
+        tracer.start(session, options)

@@ -22,11 +22,16 @@ from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 UNKNOWN_BYTES = -1
 """``DescribeLogDirsResponse.UNKNOWN_VOLUME_BYTES``."""
 
 UNKNOWN_LAG = -1
 """``DescribeLogDirsResponse.INVALID_OFFSET_LAG``."""
+
+NAMED_MAX = 5
+"""Of the replicas that one request may not move: a line for each would be 170 bytes of log for four."""
 
 
 async def handle_describe_log_dirs(services: Services, context: RequestContext, request: Any) -> Body:
@@ -122,12 +127,6 @@ def _directory(
         "total_bytes": volume.total_bytes,
         "usable_bytes": volume.usable_bytes,
     }
-
-
-logger = logging.getLogger(__name__)
-
-NAMED_MAX = 5
-"""Of the replicas that one request may not move: a line for each would be 170 bytes of log for four."""
 
 
 async def handle_alter_replica_log_dirs(services: Services, context: RequestContext, request: Any) -> Body:

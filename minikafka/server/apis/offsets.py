@@ -41,6 +41,19 @@ from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, TopicPartition
 
+FIRST_VERSION_WITH_LOADING = 2
+
+_Offsets = dict[TopicPartition, OffsetToCommit]
+
+FIRST_VERSION_WITH_GROUP_ERRORS = 2
+FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+AT_ONCE_MAX = 5_000
+"""Partitions whose offsets are of one moment: what takes 5 ms. Of more, others get turns in between."""
+
+_Partitions = tuple[TopicPartition, ...]
+
 
 class TopicOffsets(NamedTuple):
     """A topic of a request, by name or by id."""
@@ -183,11 +196,6 @@ def _body(
     return {"throttle_time": 0, "topics": answers}
 
 
-FIRST_VERSION_WITH_LOADING = 2
-
-_Offsets = dict[TopicPartition, OffsetToCommit]
-
-
 def handle_txn_offset_commit(
     services: Services, context: RequestContext, request: Any
 ) -> Steps[Body | Result]:
@@ -294,16 +302,6 @@ def _told(
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return KafkaError(code, result.message)
-
-
-FIRST_VERSION_WITH_GROUP_ERRORS = 2
-FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
-FIRST_VERSION_WITH_TOPIC_IDS = 10
-
-AT_ONCE_MAX = 5_000
-"""Partitions whose offsets are of one moment: what takes 5 ms. Of more, others get turns in between."""
-
-_Partitions = tuple[TopicPartition, ...]
 
 
 def handle_offset_fetch(services: Services, context: RequestContext, request: Any) -> Steps[Body]:

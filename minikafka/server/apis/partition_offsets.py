@@ -34,10 +34,12 @@ FIRST_VERSION_OF_PLACE = {
     places.EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 
-
 WARMING_ROUNDS_MAX = 20
 """A lookup by time touches an index and some headers, one cold range after the other. What is still cold
 after so many was evicted again and again, and the loop reads it itself, one partition a step."""
+
+_Answers = dict[int, dict[str, Any] | ColdRead]
+"""By the place in the request."""
 
 
 class _Lookup(NamedTuple):
@@ -45,10 +47,6 @@ class _Lookup(NamedTuple):
 
     topic: str
     wanted: Any
-
-
-_Answers = dict[int, dict[str, Any] | ColdRead]
-"""By the place in the request."""
 
 
 def handle_list_offsets(

@@ -26,6 +26,13 @@ from minikafka.protocol.wire.schema import message_schema
 from minikafka.server.requests import RequestContext, refusing_body
 from minikafka.server.services import Services
 
+_REASONS: Final[Mapping[ApiKey, str]] = {
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
+        "The broker has no streams group topology description plugin configured."
+    ),
+}
+"""Kafka's own words, where it has some."""
+
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body:
     key = ApiKey(context.header.api_key)
@@ -55,13 +62,6 @@ def _partitions(request: Any) -> Body:
         ]
     }
 
-
-_REASONS: Final[Mapping[ApiKey, str]] = {
-    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
-        "The broker has no streams group topology description plugin configured."
-    ),
-}
-"""Kafka's own words, where it has some."""
 
 _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: _groups,

@@ -28,8 +28,10 @@ from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis import refusal as refused
 from minikafka.server.apis.shared.authorization import is_authorized_on_cluster, permission
-from minikafka.server.apis.shared.coordinator_requests import ask_group, client_host, client_id
-from minikafka.server.apis.shared.modern_groups import (
+from minikafka.server.apis.shared.coordinator_requests import (
+    ask_group,
+    client_host,
+    client_id,
     describe_groups,
     refusal_of_group,
     refusal_of_topics,
@@ -48,6 +50,8 @@ DESCRIPTION_NOT_STORED = 1
 FAILURES_SHOWN_MAX = 3
 LAG_MAX = 2**31 - 1
 
+_NO_TASKS = {"active_tasks": None, "standby_tasks": None, "warmup_tasks": None}
+
 
 def handle_streams_group_heartbeat(
     services: Services, context: RequestContext, request: Any
@@ -59,7 +63,7 @@ def handle_streams_group_heartbeat(
     has changed, and what is the matter with the application (its status). It needs READ on the group, else
     GROUP_AUTHORIZATION_FAILED, and DESCRIBE on all topics of a topology that it brings, else
     TOPIC_AUTHORIZATION_FAILED; names that no topic of an application may have are STREAMS_INVALID_TOPOLOGY.
-    Internal topics that are missing are created (``server.topics.internal_topics``), for which it needs
+    Internal topics that are missing are created (``server.topics.topic_service``), for which it needs
     CREATE on the cluster or on each: without it the status names them. The answer does not wait for them;
     what goes wrong is told by the status of later heartbeats. Without ``streams`` in
     ``group.coordinator.rebalance.protocols`` it is UNSUPPORTED_VERSION. What else is wrong with a request is
@@ -231,9 +235,6 @@ def _heartbeat_body(result: StreamsGroupHeartbeatResult, status: Iterable[Stream
             ]
         ),
     }
-
-
-_NO_TASKS = {"active_tasks": None, "standby_tasks": None, "warmup_tasks": None}
 
 
 def _refused_heartbeat(error: KafkaError) -> Body:

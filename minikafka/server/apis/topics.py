@@ -1,9 +1,8 @@
 """CreateTopics, CreatePartitions and DeleteTopics (keys 19, 37, 20).
 
-How many partitions a client may create and delete: the controller mutation quota of one request (KIP-599).
-
-Kafka: ``ControllerMutationQuota`` and its variants. A request spends a token for each partition. From the
-version on that knows THROTTLING_QUOTA_EXCEEDED it is strict: nothing more is done once the bucket is
+**The controller mutation quota** of one request (KIP-599): how many partitions a client may create and
+delete. Kafka: ``ControllerMutationQuota`` and its variants. A request spends a token for each partition. From
+the version on that knows THROTTLING_QUOTA_EXCEEDED it is strict: nothing more is done once the bucket is
 overspent, but what overspends it is. Before, everything is done. In both cases the client is told how long to
 wait, and waits.
 """
@@ -37,6 +36,25 @@ from minikafka.steps import Steps, each
 
 NEVER = 32767
 """A version that there is none of: the request spends tokens, and is never refused."""
+
+CREATE_TOPICS_STRICT_QUOTA_SINCE = 6
+
+DEFAULT = -1
+"""Partition count or replication factor: the broker's default."""
+
+_HIDDEN = {
+    "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": [],
+}
+"""What a topic's creator is told of it that may not describe its configuration."""
+
+CREATE_PARTITIONS_STRICT_QUOTA_SINCE = 3
+
+FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED = 3
+FIRST_VERSION_WITH_TOPIC_IDS = 6
+DELETE_TOPICS_STRICT_QUOTA_SINCE = 5
 
 
 class MutationQuota:
@@ -85,12 +103,6 @@ class MutationQuota:
             return 0
         violation = self._violation._replace(throttle_time_ms=left_ms)
         return self._quotas.slow_down(self._context.connection, self._client, violation)
-
-
-CREATE_TOPICS_STRICT_QUOTA_SINCE = 6
-
-DEFAULT = -1
-"""Partition count or replication factor: the broker's default."""
 
 
 async def handle_create_topics(services: Services, context: RequestContext, request: Any) -> Body:
@@ -236,15 +248,6 @@ def _success(created: CreatedTopic) -> dict[str, Any]:
     }
 
 
-_HIDDEN = {
-    "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    "num_partitions": -1,
-    "replication_factor": -1,
-    "configs": [],
-}
-"""What a topic's creator is told of it that may not describe its configuration."""
-
-
 def _failure(name: str, error: KafkaError) -> dict[str, Any]:
     return {
         "name": name,
@@ -255,9 +258,6 @@ def _failure(name: str, error: KafkaError) -> dict[str, Any]:
         "replication_factor": -1,
         "configs": [],
     }
-
-
-CREATE_PARTITIONS_STRICT_QUOTA_SINCE = 3
 
 
 async def handle_create_partitions(services: Services, context: RequestContext, request: Any) -> Body:
@@ -306,11 +306,6 @@ def _new_assignments(topic: Any) -> list[tuple[int, ...]] | None:
     if topic.assignments is None:
         return None
     return [assignment.broker_ids for assignment in topic.assignments]
-
-
-FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED = 3
-FIRST_VERSION_WITH_TOPIC_IDS = 6
-DELETE_TOPICS_STRICT_QUOTA_SINCE = 5
 
 
 class _Wanted(NamedTuple):

@@ -1,20 +1,21 @@
-"""The store of this broker: which it is, and what its failures mean.
+"""The store of this broker: which it is, what its failures mean, and how it tells what others have changed.
 
-Which store a broker uses, and what it needs to find there.
+**Which store** a broker uses, and what it needs to find there. Kafka: ``KafkaServer.initZkClient``. With
+``zookeeper.connect`` it is ZooKeeper, for brokers on several machines; else a SQLite file, for those of one.
+Kafka's persistent nodes are created when they are missing, so that everything above may rely on them, and
+Kafka's tools find what they expect.
 
-Kafka: ``KafkaServer.initZkClient``. With ``zookeeper.connect`` it is ZooKeeper, for brokers on several
-machines; else a SQLite file, for those of one. Kafka's persistent nodes are created when they are missing, so
-that everything above may rely on them, and Kafka's tools find what they expect.
+**What a failing store means to a client** is mapped once, here.
 
-What a failing coordination store means to a client: mapped once, here.
+**Patience.** A store that does not answer for a moment ends no start: it is asked again for as long as a
+session without connection lives (Kafka: ``KafkaZkClient.retryRequestUntilConnected``). Nor does a session
+that expires meanwhile: another one begins, and ``SessionKeeper`` renews what the first one had. Many reads
+are made at once, but not too many (``CONCURRENT_READS_MAX``).
 
-A store that does not answer for a moment ends no start: it is asked again for as long as a session without
-connection lives. Nor does a session that expires meanwhile: another one begins, and ``SessionKeeper`` renews
-what the first one had.
-
-Kafka: ``KafkaZkClient.retryRequestUntilConnected``.
-
-Many reads of the store at once, but not too many.
+**Changes of others** are heard of by notifications that they leave in the store. Kafka:
+``ZkNodeChangeNotificationListener``. A broker that changes something leaves a sequential node that names it;
+every broker reads the ones it has not seen, in order, and then what they name. Nodes that are older than 15
+minutes are removed by any broker that sees them when there is a new one.
 """
 
 from __future__ import annotations
@@ -29,18 +30,37 @@ from typing import Any, TypeVar
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordination import paths
+from minikafka.coordination.paths import DamagedNodeError
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import (
     ConnectionLossError,
     CoordinationStore,
     CreateOp,
     NodeExistsError,
+    NoNodeError,
     SessionExpiredError,
     StoreError,
     StoreUnusableError,
+    WatchEvent,
     parent_of,
 )
 from minikafka.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_PAUSE_MS = 500
+"""Between two questions to a store that does not answer."""
+
+CONCURRENT_READS_MAX = 100
+"""A task costs the loop 0.05 ms, and no other task gets a turn while they all start."""
+
+NOTIFICATIONS_EXPIRATION_MS = 15 * 60 * 1000
+"""``ZkNodeChangeNotificationListener``'s changeExpirationMs."""
+
+NOTIFICATIONS_PAUSE_MS = 1000
+"""While the store cannot be reached."""
 
 
 def store_name(config: BrokerConfig) -> str:
@@ -94,11 +114,6 @@ async def create_top_level_paths(store: CoordinationStore) -> None:
             await store.ensure_path(path)
 
 
-T = TypeVar("T")
-
-RETRY_PAUSE_MS = 500
-
-
 class StorePatience:
     """For one start."""
 
@@ -132,19 +147,12 @@ class StorePatience:
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
 
-CONCURRENT_READS_MAX = 100
-"""A task costs the loop 0.05 ms, and no other task gets a turn while they all start."""
-
-
 async def gather_some(reads: Iterator[Coroutine[Any, Any, T]]) -> list[T]:
     """What ``reads`` return, in their order."""
     results: list[T] = []
     while some := list(islice(reads, CONCURRENT_READS_MAX)):
         results += await asyncio.gather(*some)
     return results
-
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -169,3 +177,78 @@ def mapped_store_failures(
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the coordination store failed: {error}"
         ) from error
+
+
+class ChangeNotifications:
+    """``begin`` before that which changes is loaded, then ``run`` as a task."""
+
+    def __init__(
+        self,
+        store: CoordinationStore,
+        directory: str,
+        *,
+        clock: Clock,
+        what: str,
+        apply: Callable[[str, bytes], Awaitable[None]],
+    ) -> None:
+        """``apply`` is given the path and the data of each notification. A ``DamagedNodeError`` of it is
+        logged, and the next one applied; any other ``StoreError`` has it called again. ``what`` changes, for
+        the log."""
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+        self._what = what
+        self._apply = apply
+        self._last_seen = ""
+        self._changed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"ChangeNotifications({self._directory}, last seen {self._last_seen or 'none'})"
+
+    def _notice(self, event: WatchEvent) -> None:
+        self._changed.set()
+
+    async def begin(self) -> None:
+        """What there is now is known once what they speak of is loaded. Raises StoreError."""
+        await self._store.ensure_path(self._directory)
+        names = await self._store.children(self._directory, watch=self._notice)
+        self._last_seen = names[-1] if names else ""
+
+    def look_again(self) -> None:
+        """The watch went with the old session."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._catch_up()
+            except StoreError as error:
+                logger.warning("%s wait for the coordination store: %s", self._what, error)
+                await asyncio.sleep(NOTIFICATIONS_PAUSE_MS / 1000)
+                self._changed.set()
+
+    async def _catch_up(self) -> None:
+        names = await self._store.children(self._directory, watch=self._notice)
+        for name in names:
+            path = f"{self._directory}/{name}"
+            try:
+                node = await self._store.get(path)
+            except NoNodeError:
+                continue
+            if name > self._last_seen:
+                try:
+                    await self._apply(path, node.data)
+                except DamagedNodeError as error:
+                    logger.error("%s; the notification is ignored", error)
+                self._last_seen = name
+            if self._clock.now_ms() - node.stat.created_ms > NOTIFICATIONS_EXPIRATION_MS:
+                await self._remove(path)
+
+    async def _remove(self, path: str) -> None:
+        try:
+            await self._store.delete(path)
+        except NoNodeError:
+            return

@@ -34,6 +34,12 @@ from minikafka.protocol.control import (
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
+EncodedPartitions = dict[tuple[str, int], bytes]
+"""The partitions of a topic as they stand in answers, by listener name and version of Metadata."""
+
+ENCODED_FROM_PARTITIONS = 16
+"""Of a smaller topic the bytes would take more memory than the work takes time."""
+
 
 class Endpoint(NamedTuple):
     """Where a client reaches a broker: the advertised host and port of one listener."""
@@ -84,13 +90,6 @@ class BrokerEndpoints(msgspec.Struct, frozen=True, kw_only=True):
         """Host and port on that listener; None when the broker does not have the listener."""
         found = self.endpoints.get(listener_name)
         return None if found is None else Endpoint(*found)
-
-
-EncodedPartitions = dict[tuple[str, int], bytes]
-"""The partitions of a topic as they stand in answers, by listener name and version of Metadata."""
-
-ENCODED_FROM_PARTITIONS = 16
-"""Of a smaller topic the bytes would take more memory than the work takes time."""
 
 
 class MetadataCache:

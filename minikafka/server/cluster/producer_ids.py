@@ -25,7 +25,7 @@ from minikafka.coordination.store import (
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.cluster.controller_connection import ControllerConnection, OlderController
+from minikafka.server.cluster.broker_connection import ControllerConnection, OlderController
 from minikafka.server.cluster.coordination_store import mapped_store_failures
 from minikafka.types import BrokerId, ProducerId
 

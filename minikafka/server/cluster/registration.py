@@ -1,26 +1,35 @@
-"""A broker in the store: its registration, its session, and the election of the controller.
+"""A broker's place in the store: its registration, its session, and the election of the controller.
 
-How a broker takes its place in the store and keeps it: the cluster's id, its entry under ``/brokers/ids``.
+**Registration.** The cluster's id, and the broker's entry under ``/brokers/ids``. The entry is ephemeral: it
+goes with the broker's session, and its czxid is the broker epoch. Kafka:
+``KafkaServer.getOrGenerateClusterId``, ``KafkaZkClient.registerBroker``.
 
-Kafka: ``KafkaServer.getOrGenerateClusterId`` and ``KafkaZkClient.registerBroker``. The entry is ephemeral:
-it goes with the broker's session, and its czxid is the broker epoch.
+**Session** (``SessionKeeper``). It expires when the process was stopped for longer than its timeout, when the
+machine slept, or when the store was out of reach. Then the broker's registration is gone, its watches are,
+and it is the controller no more. The order is Kafka's (``ZooKeeperClient``'s session handlers,
+``KafkaController``'s ``Expire`` and ``RegisterBrokerAndReelect``): roles are told to end first (``lasting``),
+then a new session begins, the broker registers, and the owners of watches set them again. A role may still be
+tidying up meanwhile; its writes name the old controller epoch, so they do no harm. States:
 
-The broker's session with the coordination store: what starts over when it has expired.
+    NONE --established--> LIVE --EXPIRED--> LOST --start_session, hooks--> LIVE (another id)
 
-Kafka: ``ZooKeeperClient``'s session handlers and ``KafkaController``'s ``Expire`` and
-``RegisterBrokerAndReelect``. A session expires when the process was stopped for longer than its timeout, when
-the machine slept, or when the store was out of reach. Then the broker's registration is gone, its watches
-are, and it is the controller no more. The order is Kafka's: roles are told to end first (``lasting``), then a
-new session begins, the broker registers, and the owners of watches set them again. A role may still be
-tidying up meanwhile; its writes name the old controller epoch, so they do no harm.
+**Election** of the controller: one ephemeral node, and an epoch that only the winner may raise. Both are
+written in one ``multi``, so the holder of ``/controller`` has also raised ``/controller_epoch``, and the
+version of that node is what guards all of its writes. Kafka: ``KafkaController.elect``,
+``KafkaZkClient.registerControllerAndIncrementControllerEpoch``.
 
-States: NONE --established--> LIVE --EXPIRED--> LOST --start_session, hooks--> LIVE (another id)
+**Migration to KRaft** (KIP-866). No broker of this project can be in a cluster that migrates, nor writes what
+marks a migration, so a cluster that has never begun one has none of it. Kafka 3.9: ``ZkMigrationClient``,
+``KafkaZkClient.registerKRaftControllerAsZkController``, ``ZkMigrationLeadershipState``.
 
-Who the controller is: one ephemeral node, and an epoch that only the winner may raise.
+- ``/migration`` is made by the KRaft controllers when they first look at the tree, with -1 in all fields. It
+  names a controller once that has copied the cluster's metadata.
+- ``/controller`` is taken from the brokers by the KRaft controller before it copies anything. Its node is not
+  ephemeral, and has the epoch of that controller, which is -1 for a broker.
 
-Kafka: ``KafkaController.elect`` and ``KafkaZkClient.registerControllerAndIncrementControllerEpoch``. The node
-and the epoch are written in one ``multi``, so the holder of ``/controller`` has also raised
-``/controller_epoch``, and the version of that node is what guards all of its writes.
+So a ``/migration`` that names none is no migration yet: KRaft controllers wait until all brokers have
+registered with them, which ours never do. One that names a controller stays when the cluster goes back to
+ZooKeeper, until it is deleted, as Kafka's documentation has it.
 """
 
 from __future__ import annotations
@@ -34,6 +43,7 @@ from contextlib import asynccontextmanager
 
 from minikafka.clock import Clock
 from minikafka.coordination import paths
+from minikafka.coordination.paths import ControllerRegistration
 from minikafka.coordination.store import (
     NO_OWNER,
     BadVersionError,
@@ -54,10 +64,24 @@ from minikafka.coordination.store import (
 from minikafka.errors import StartError
 from minikafka.flight_recorder.events import Record, SessionChanged, not_recorded
 from minikafka.named_tuple import NamedTuple
-from minikafka.server.cluster.migration import refuse_kraft_controller
 from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
+
+REGISTRATION_RETRY_MS = 500
+"""How often a broker looks whether the entry in its place has gone."""
+
+RETRY_PAUSE_MS = 500
+"""Between tries to begin a session with a store that does not answer."""
+
+INITIAL_CONTROLLER_EPOCH = 0
+"""``KafkaController.InitialControllerEpoch``: below that of the first controller."""
+
+_WHY_NO_MIGRATION = (
+    "the cluster migrates to KRaft: {found}. Brokers of minikafka know no KRaft: replace them by those of "
+    "Apache Kafka before the migration, or go back to ZooKeeper, which ends with deleting /controller and "
+    "/migration"
+)
 
 
 async def agree_on_cluster_id(
@@ -87,10 +111,6 @@ async def agree_on_cluster_id(
 def _random_cluster_id(rng: random.Random) -> str:
     """16 random bytes as Kafka prints a Uuid: base64url without padding."""
     return base64.urlsafe_b64encode(rng.getrandbits(128).to_bytes(16, "big")).rstrip(b"=").decode("ascii")
-
-
-REGISTRATION_RETRY_MS = 500
-"""How often a broker looks whether the entry in its place has gone."""
 
 
 async def register_broker(
@@ -209,10 +229,6 @@ async def _holder(store: CoordinationStore, path: str) -> str:
     return "a broker at " + ", ".join(str(endpoint) for endpoint in registration.endpoints)
 
 
-RETRY_PAUSE_MS = 500
-"""Between tries to begin a session with a store that does not answer."""
-
-
 class SessionKeeper:
     """Owns the session from the first registration on."""
 
@@ -317,10 +333,6 @@ class SessionKeeper:
             return
 
 
-INITIAL_CONTROLLER_EPOCH = 0
-"""``KafkaController.InitialControllerEpoch``: below that of the first controller."""
-
-
 class Election(NamedTuple):
     """A won election."""
 
@@ -413,3 +425,39 @@ async def current_controller(store: CoordinationStore) -> BrokerId | None:
     except NoNodeError:
         return None
     return paths.decode_controller(node.data).broker_id
+
+
+class MigratesToKRaftError(StartError):
+    """The brokers of this cluster follow a KRaft controller, or will."""
+
+
+def refuse_kraft_controller(controller: ControllerRegistration) -> None:
+    """Raises MigratesToKRaftError: what holds ``/controller`` is no broker."""
+    if controller.kraft_controller_epoch >= 0:
+        found = (
+            f"{paths.CONTROLLER} is held by the KRaft controller {controller.broker_id} of epoch "
+            f"{controller.kraft_controller_epoch}"
+        )
+        raise MigratesToKRaftError(_WHY_NO_MIGRATION.format(found=found))
+
+
+async def refuse_migration(store: CoordinationStore) -> None:
+    """At the start of a broker, before it writes anything.
+
+    Raises:
+        MigratesToKRaftError: the migration has begun. StoreError.
+    """
+    try:
+        refuse_kraft_controller(paths.decode_controller((await store.get(paths.CONTROLLER)).data))
+    except NoNodeError:
+        pass  # no controller at the moment
+    try:
+        state = paths.decode_migration((await store.get(paths.MIGRATION)).data)
+    except NoNodeError:
+        return
+    if state.kraft_controller_id >= 0 or state.kraft_metadata_offset >= 0:
+        found = (
+            f"{paths.MIGRATION} names the KRaft controller {state.kraft_controller_id} of epoch "
+            f"{state.kraft_controller_epoch}, and the metadata up to offset {state.kraft_metadata_offset}"
+        )
+        raise MigratesToKRaftError(_WHY_NO_MIGRATION.format(found=found))

@@ -9,7 +9,7 @@ A change is read, computed and written back on condition that no other broker wr
 again), and for a topic also that the topic still exists: the store is the arbiter, never this broker's
 memory. Then it is applied at once: subscribers get the new ``TopicConfig`` of a topic or the new
 ``BrokerConfig``; topics whose defaults come from the broker are told as well. The other brokers learn of it
-by a notification under ``/config/changes`` (``configs/changes.py``), which is a part of the write.
+by a notification under ``/config/changes`` (``ConfigChangeListener``), which is a part of the write.
 
 Invariants: what ``describe`` answers is what is in the store and what the logs run with; a refused change
 changes nothing; changes of topics and configurations happen one after another (``changes``), like those in
@@ -20,16 +20,14 @@ one, is logged and left out when it is loaded; Kafka's broker stops there.
 
 This module is long because all of these are changed under one lock, and described as one kind of thing.
 
-The broker's loggers as configuration: their levels can be read and changed while it runs (KIP-412).
-
-Kafka: ``LoggingController``, ``RuntimeLoggerManager``. Levels have Kafka's names (log4j's). They are not
-stored: a restarted broker logs as its ``log.level`` says.
+**The broker's loggers**: their levels can be read and changed while it runs (KIP-412). Kafka:
+``LoggingController``, ``RuntimeLoggerManager``. Levels have Kafka's names (log4j's). They are not stored: a
+restarted broker logs as its ``log.level`` says.
 
 Where it differs from Kafka: ``root`` stands for the logger ``minikafka`` above all others of this package. A
 broker may run inside another program, whose own loggers are none of its business.
 
-The client quotas that are set: kept in the store, changed for clients, told to those who enforce them.
-
+**The client quotas** that are set: kept in the store, changed for clients, told to those who enforce them.
 Kafka: ``ZkAdminManager.alterClientQuotas`` and ``describeClientQuotas``, ``UserConfigHandler``,
 ``ClientIdConfigHandler``, ``IpConfigHandler``. Belongs to ``ConfigService``, whose lock is held while
 something changes.
@@ -99,10 +97,17 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
-from minikafka.server.configs.scram import ScramCredentialConfigs
-from minikafka.server.configs.store import Alter, ConfigStore, StoredPasswords, unknown_topic
+from minikafka.server.configs.store import (
+    Alter,
+    ConfigStore,
+    ScramCredentialConfigs,
+    StoredPasswords,
+    unknown_topic,
+)
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.types import BrokerId
+
+logger = logging.getLogger(__name__)
 
 ROOT = "root"
 _PACKAGE = "minikafka"
@@ -116,6 +121,28 @@ _LEVELS = {
     "FATAL": logging.CRITICAL,
 }
 _NAMES = {level: name for name, level in _LEVELS.items() if name != "TRACE"}
+
+ApplyQuotas = Callable[[QuotaEntity, Quotas], None]
+"""Called with an entity and all that is set for it; nothing is set when it is gone."""
+
+TOGETHER_MAX = 8
+"""Properties of which all combinations are tried, of those that cannot be used one by one."""
+
+Apply = Callable[[str, TopicConfig], None]
+"""Called with a topic and its configuration."""
+
+ApplyNamed = Callable[[str, Mapping[str, str]], None]
+"""Called with a name and everything that is set for it; nothing is set when it is gone."""
+
+_ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIG_KEYS,
+    ConfigResourceType.BROKER: BROKER_CONFIG_KEYS,
+    ConfigResourceType.GROUP: GROUP_CONFIG_KEYS,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIG_KEYS,
+}
+
+SHARE_GROUPS_REMEMBERED = 10_000
+"""Whose settings are kept as they were made: that takes 60 µs."""
 
 
 def logger_levels() -> dict[str, str]:
@@ -170,10 +197,6 @@ def alter_logger_levels(alterations: Iterable[Alteration], *, validate_only: boo
 def _level_name(logger: str) -> str:
     level = logging.getLogger(logger).getEffectiveLevel()
     return next((name for threshold, name in sorted(_NAMES.items()) if level <= threshold), "FATAL")
-
-
-ApplyQuotas = Callable[[QuotaEntity, Quotas], None]
-"""Called with an entity and all that is set for it; nothing is set when it is gone."""
 
 
 class ClientQuotaConfigs:
@@ -272,19 +295,12 @@ class ClientQuotaConfigs:
             apply(entity, quotas)
 
 
-logger = logging.getLogger(__name__)
-
-
 class _Stored(NamedTuple):
     """A property in the store, of this broker or of all."""
 
     per_broker: bool
     name: str
     text: str
-
-
-TOGETHER_MAX = 8
-"""Properties of which all combinations are tried, of those that cannot be used one by one."""
 
 
 def usable_broker_properties(
@@ -371,10 +387,6 @@ def usable_properties(
     return usable
 
 
-Apply = Callable[[str, TopicConfig], None]
-"""Called with a topic and its configuration."""
-
-
 class TopicConfigs:
     """What is set for each topic, and the configuration that it comes to. In memory; nothing waits.
 
@@ -447,10 +459,6 @@ class TopicConfigs:
     def defaults_changed(self) -> None:
         """The broker's configuration has changed, and with it what topics come to."""
         self._configs.clear()
-
-
-ApplyNamed = Callable[[str, Mapping[str, str]], None]
-"""Called with a name and everything that is set for it; nothing is set when it is gone."""
 
 
 class NamedConfigs:
@@ -529,18 +537,6 @@ class NamedConfigs:
             self._overrides.pop(name, None)
         for apply in self._followers:
             apply(name, overrides)
-
-
-_ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
-    ConfigResourceType.TOPIC: TOPIC_CONFIG_KEYS,
-    ConfigResourceType.BROKER: BROKER_CONFIG_KEYS,
-    ConfigResourceType.GROUP: GROUP_CONFIG_KEYS,
-    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIG_KEYS,
-}
-
-
-SHARE_GROUPS_REMEMBERED = 10_000
-"""Whose settings are kept as they were made: that takes 60 µs."""
 
 
 class _ShareGroup(NamedTuple):

@@ -1,15 +1,20 @@
-"""The configurations in the coordination store: read, and replaced unless another broker wrote meanwhile.
+"""The configurations in the coordination store: read, written, and heard of by the other brokers.
 
-Kafka: ``AdminZkClient``, ``ConfigRepository``. Used by ``ConfigService`` only. A write carries the
-notification that tells the other brokers of it (``configs/changes.py``).
+**Properties** (``ConfigStore``): replaced unless another broker wrote meanwhile. A write carries a
+notification under ``/config/changes`` that names what has changed. Kafka: ``AdminZkClient``,
+``ConfigRepository``. Used by ``ConfigService`` only.
 
-The passwords among a broker's dynamic properties: encrypted in the store, plain in memory.
+**Passwords** among a broker's dynamic properties (``StoredPasswords``): encrypted in the store, plain in
+memory. Kafka: ``DynamicBrokerConfig.toPersistentProps``, ``fromPersistentProps``, ``maybeReEncodePasswords``
+(3.9). Without ``password.encoder.secret`` no password can be changed while the broker runs. What has been
+encrypted with ``password.encoder.old.secret`` is still read, and is to be written again (``is_outdated``). A
+key is derived in a thread, since it takes milliseconds; where there are no passwords nothing is.
 
-Kafka: ``DynamicBrokerConfig.toPersistentProps``, ``fromPersistentProps``, ``maybeReEncodePasswords`` (3.9).
-Without ``password.encoder.secret`` no password can be changed while the broker runs. What has been encrypted
-with ``password.encoder.old.secret`` is still read, and is to be written again (``is_outdated``).
+**SCRAM credentials** of users (``ScramCredentialConfigs``), in the same nodes as their quotas. Kafka:
+``ZkAdminManager.alterUserScramCredentials``, ``UserConfigHandler``; KIP-554.
 
-A key is derived in a thread, since it takes milliseconds; where there are no passwords nothing is.
+**Changes of others** (``ConfigChangeListener``), of delegation tokens too: every broker reads each
+notification, and then the configuration itself. Kafka: ``DynamicConfigManager``.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig, is_password
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
@@ -35,13 +41,23 @@ from minikafka.coordination.store import (
 )
 from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.server.cluster.coordination_store import mapped_store_failures
+from minikafka.server.cluster.coordination_store import ChangeNotifications, mapped_store_failures
+from minikafka.server.security.scram_credentials import ScramCredentials
 
 if TYPE_CHECKING:
     from minikafka.security import password_encoder
     from minikafka.security.password_encoder import PasswordEncoder
+    from minikafka.security.sasl import scram
+    from minikafka.security.sasl.scram import ScramCredential
 else:
     password_encoder = deferred("minikafka.security.password_encoder")
+    scram = deferred("minikafka.security.sasl.scram")
+
+WRITE_ATTEMPTS_MAX = 5
+"""Lost races before a change gives up; in each of them another broker's change of the node won."""
+
+Alter = Callable[[Mapping[str, str]], dict[str, str]]
+"""What is set for a resource now → what is to be set."""
 
 
 class StoredPasswords:
@@ -159,13 +175,6 @@ class StoredPasswords:
         return result
 
 
-WRITE_ATTEMPTS_MAX = 5
-"""Lost races before a change gives up; in each of them another broker's change of the node won."""
-
-Alter = Callable[[Mapping[str, str]], dict[str, str]]
-"""What is set for a resource now → what is to be set."""
-
-
 class ConfigStore:
     """See the module header."""
 
@@ -278,3 +287,93 @@ def _announcement(path: str) -> CreateOp:
     """Tells the other brokers (``DynamicConfigManager``)."""
     entity_path = path.removeprefix(f"{paths.CONFIGS}/")
     return CreateOp(paths.CONFIG_CHANGE_PREFIX, paths.encode_config_change(entity_path), sequential=True)
+
+
+class ScramCredentialConfigs:
+    """The credentials that are stored, and how they are changed. ``ConfigService`` has its lock and reads the
+    nodes."""
+
+    def __init__(self, store: ConfigStore, lock: asyncio.Lock) -> None:
+        self._store = store
+        self._lock = lock
+        self.credentials = ScramCredentials()
+        """As they are in the store."""
+
+    def __repr__(self) -> str:
+        return f"ScramCredentialConfigs({self.credentials})"
+
+    async def alter(self, user: str, changes: Mapping[str, ScramCredential | None]) -> None:
+        """Raises KafkaError: as ``alter_scram_credentials``."""
+        async with self._lock:
+            self.credentials.read(user, await alter_scram_credentials(self._store, user, changes))
+
+
+def missing_credential() -> KafkaError:
+    """A credential that is to be removed is not there."""
+    message = "Attempt to delete a user credential that does not exist"
+    return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+
+
+async def alter_scram_credentials(
+    store: ConfigStore, user: str, changes: Mapping[str, ScramCredential | None]
+) -> dict[str, str]:
+    """Set a user's credentials, mechanism → credential, and remove those whose change is None. Returns what
+    is set for the user now, quotas included. Needs no broker: a credential can be made before the first
+    starts.
+
+    Raises:
+        KafkaError: RESOURCE_NOT_FOUND: a credential to remove is not there; REQUEST_TIMED_OUT: the store
+            cannot be reached, or others were faster too often.
+    """
+
+    def changed(current: Mapping[str, str]) -> dict[str, str]:
+        texts = dict(current)
+        for mechanism, credential in changes.items():
+            if credential is not None:
+                texts[mechanism] = scram.encode_credential(credential)
+            elif texts.pop(mechanism, None) is None:
+                raise missing_credential()
+        return texts
+
+    stored = await store.replace(paths.user_config_path(user), changed, validate_only=False)
+    assert stored is not None, "it was to be written"
+    return stored
+
+
+class ConfigChangeListener:
+    """``begin`` before the configurations are loaded, then ``run`` as a task."""
+
+    def __init__(
+        self,
+        store: CoordinationStore,
+        *,
+        clock: Clock,
+        reload: Callable[[str], Awaitable[None]],
+        path: str = paths.CONFIG_CHANGES,
+        decode: Callable[[bytes, str], str] = paths.decode_config_change,
+    ) -> None:
+        """``reload`` is given what ``decode`` reads in a notification below ``path``: of configurations, what
+        follows ``/config/``."""
+        self._decode = decode
+        self._reload = reload
+        self._notifications = ChangeNotifications(
+            store, path, clock=clock, what=f"changes in {path}", apply=self._apply
+        )
+
+    def __repr__(self) -> str:
+        return f"ConfigChangeListener({self._notifications!r})"
+
+    async def begin(self) -> None:
+        """What there is now is known once the configurations are loaded. Raises StoreError."""
+        await self._notifications.begin()
+
+    async def session_began(self) -> None:
+        """Look again: the watch went with the old session."""
+        self._notifications.look_again()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._notifications.run()
+
+    async def _apply(self, path: str, data: bytes) -> None:
+        await self._reload(self._decode(data, path))

@@ -13,9 +13,8 @@ the request was for an earlier incarnation of the broker.
 
 The controller's own broker is called directly, in the same order and one request at a time.
 
-What is left of a refused control request when later ones wait behind it.
-
-Kafka has no counterpart: its brokers keep a request until the store answers, and the later ones wait.
+**What is left of a refused request** when later ones wait behind it. Kafka has no counterpart: its brokers
+keep a request until the store answers, and the later ones wait.
 
 A partition is left out where a later request says it again: a LeaderAndIsr where one names it, or a
 StopReplica deletes it; an UpdateMetadata where one names it. What is left out of a LeaderAndIsr as new is new
@@ -56,6 +55,17 @@ if TYPE_CHECKING:
     from minikafka.protocol.wire import control_bodies
 else:
     control_bodies = deferred("minikafka.protocol.wire.control_bodies")
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_MS = 100
+"""``RequestSendThread``'s backoff."""
+
+RETRY_PAUSE_MS_MAX = 1_000
+"""The longest pause while a broker has no store: each try makes it ask the store for its new topics."""
+
+QUEUED_MAX = 10_000
+"""Requests that wait for a broker which does not answer. Its session ends long before there are so many."""
 
 
 def without_superseded(queue: deque[ControlRequest]) -> None:
@@ -110,18 +120,6 @@ def _carry_over_new(queue: deque[ControlRequest], dropped: list[LeaderAndIsrPart
             )
             new.difference_update((each.topic_partition, each.topic_id) for each in partitions)
             queue[index] = msgspec.structs.replace(request, partitions=partitions)
-
-
-logger = logging.getLogger(__name__)
-
-RETRY_PAUSE_MS = 100
-"""``RequestSendThread``'s backoff."""
-
-RETRY_PAUSE_MS_MAX = 1_000
-"""The longest pause while a broker has no store: each try makes it ask the store for its new topics."""
-
-QUEUED_MAX = 10_000
-"""Requests that wait for a broker which does not answer. Its session ends long before there are so many."""
 
 
 class Send(Protocol):

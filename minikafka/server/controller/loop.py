@@ -16,16 +16,14 @@ The same event waits in the queue at most once, unless its answer is waited for:
 by the number of topics, partitions, brokers and requests under way. Watches outlive a term; what they tell
 then is ignored.
 
-How often the controller has handled each kind of event, and how long that took.
-
-Kafka: ``ControllerStats``, ``ControllerState`` and the ``state`` of each ``ControllerEvent``; ``KINDS`` are
-its names. ``LeaderElection`` is the time that it takes until brokers that came or went are dealt with: the
-name is older than the others.
+**How often** each kind of event was handled, and how long that took. Kafka: ``ControllerStats``,
+``ControllerState`` and the ``state`` of each ``ControllerEvent``; ``KINDS`` are its names. ``LeaderElection``
+is the time that it takes until brokers that came or went are dealt with: the name is older than the others.
 
 Differs from Kafka: kinds without an event here (ControllerShutdown, ListPartitionReassignment,
 UpdateFeatures, UpdateMetadataResponseReceived) are left out.
 
-The controller's effects, carried out: on the store, the channels to the brokers, the configurations.
+**Effects** are carried out on the store, the channels to the brokers, and the configurations.
 """
 
 from __future__ import annotations
@@ -71,8 +69,7 @@ from minikafka.protocol.control import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.server.cluster.migration import MigratesToKRaftError
-from minikafka.server.cluster.registration import Election, SessionKeeper, elect
+from minikafka.server.cluster.registration import Election, MigratesToKRaftError, SessionKeeper, elect
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller import alter_partition
 from minikafka.server.controller.alter_partition import Outcome, ProposedIsr
@@ -81,6 +78,8 @@ from minikafka.server.controller.step_recorder import StepRecorder
 from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 _KIND_OF: Final[dict[type[events.Event], str]] = {
     events.Elected: "ControllerChange",
@@ -104,6 +103,12 @@ _KIND_OF: Final[dict[type[events.Event], str]] = {
 _UNCLEAN_ELECTIONS: Final = {True: "UncleanLeaderElectionEnable", False: "TopicUncleanLeaderElectionEnable"}
 
 KINDS: Final = tuple(dict.fromkeys((*_KIND_OF.values(), *_UNCLEAN_ELECTIONS.values())))
+
+STORE_RETRY_PAUSE_MS = 200
+"""Between tries of an effect while the store cannot be reached."""
+
+FIRST_REBALANCE_DELAY_MS = 5_000
+"""From the election to the first look at who leads (``KafkaController.onControllerFailover``)."""
 
 
 class ControllerStats:
@@ -238,15 +243,6 @@ def _election_config(config: TopicConfig) -> ElectionConfig:
         unclean_leader_election=config.unclean_leader_election_enable,
         min_insync_replicas=config.min_insync_replicas,
     )
-
-
-logger = logging.getLogger(__name__)
-
-STORE_RETRY_PAUSE_MS = 200
-"""Between tries of an effect while the store cannot be reached."""
-
-FIRST_REBALANCE_DELAY_MS = 5_000
-"""From the election to the first look at who leads (``KafkaController.onControllerFailover``)."""
 
 
 class EventQueue:

@@ -10,33 +10,27 @@ does nothing else.
 partitions, ``ControllerNotifications`` what others have left. All write through ``GuardedStore``, so only as
 long as this is the controller.
 
-**Damage.** A node whose JSON cannot be read is left out with an error that names it. Its topic is not managed
-until the node is repaired, which its watch tells; nothing else suffers.
+**Damage.** A node whose JSON cannot be read is left out with an error that names it, once until it was read
+again. Its topic is not managed until the node is repaired, which its watch tells; nothing else suffers.
 
-The states of partitions as the controller reads and writes them: who leads, and who is in sync.
+**States** of partitions: who leads, and who is in sync. Kafka: the ``TopicPartitionStateZNode`` half of
+``KafkaZkClient``. Leaders write these nodes too, when the ISR changes, so whatever is written names the
+version that was read.
 
-Kafka: the ``TopicPartitionStateZNode`` half of ``KafkaZkClient``. Leaders write these nodes too, when the ISR
-changes, so whatever is written names the version that was read.
-
-What brokers and operators leave in the store for the controller, read and taken away by it.
-
-Kafka: the events ``TopicDeletion``, ``IsrChangeNotification``, ``LogDirEventNotification``,
-``ZkPartitionReassignment`` and ``ReplicaLeaderElection`` of ``KafkaController``, as far as they touch
-ZooKeeper.
+**Notifications**: what brokers and operators leave in the store, read and taken away here. Kafka: the events
+``TopicDeletion``, ``IsrChangeNotification``, ``LogDirEventNotification``, ``ZkPartitionReassignment`` and
+``ReplicaLeaderElection`` of ``KafkaController``, as far as they touch ZooKeeper.
 
 Each node, and the absence of each, is watched from its reading on. Announcements and elections are taken:
 once read they are gone. ``/admin/reassign_partitions`` stays until what it asks for is done, so that the next
 controller finds it.
 
-The coordination store as an elected controller writes it: only for as long as it is the controller.
-
-Kafka: the ``expectedControllerEpochZkVersion`` of ``KafkaZkClient``'s writes.
+**Writes** are an elected controller's, only for as long as it is the controller. Kafka: the
+``expectedControllerEpochZkVersion`` of ``KafkaZkClient``'s writes.
 
 **The guard.** Each write is one ``multi`` that begins with a check of ``/controller_epoch``: it has the
 version that this controller wrote when it was elected, or the whole write fails (I14). ``ControllerMoved``
 says so. Reading needs no guard.
-
-**Damage.** A node whose JSON cannot be read is complained about once, until it was read again.
 """
 
 from __future__ import annotations
@@ -87,14 +81,18 @@ from minikafka.log.manager.log_directories import random_uuid
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.coordination_store import gather_some
-from minikafka.server.cluster.finalized_features import keep_to_levels_of_kafka
+from minikafka.server.cluster.features import keep_to_levels_of_kafka
 from minikafka.types import BrokerId, PartitionState, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 STATES_PER_MULTI = 1000
 """In one write of states. A ``multi`` costs one fsync, however many writes it holds; ZooKeeper takes at most
 1 MiB, and a state with its paths is below 300 bytes."""
+
+Replicas = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 
 class PartitionStates:
@@ -230,11 +228,6 @@ def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, STATES_PER_MULTI)):
         yield chunk
-
-
-logger = logging.getLogger(__name__)
-
-Replicas = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 
 class _Asked(NamedTuple):

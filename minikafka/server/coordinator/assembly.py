@@ -1,10 +1,8 @@
-"""The coordinators of a broker, made and joined. Part of ``assembly``.
+"""The coordinators of a broker, made and joined, and what they see of it.
 
-The configuration of the group coordinator, as its shards read it: the broker's, and that of single groups.
-
-Kafka: ``GroupCoordinatorConfig``, ``GroupConfigManager``.
-
-The cluster's topics as the group coordinator sees them. Kafka: ``MetadataImage``; ours is the cache.
+``assembly`` has this part of it here. What shards ask of their surroundings comes from the broker: their
+configuration, the broker's and that of single groups (Kafka: ``GroupCoordinatorConfig``,
+``GroupConfigManager``), and the cluster's topics (Kafka: ``MetadataImage``; ours is the cache).
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ from minikafka.metrics.coordinator_names import (
 from minikafka.metrics.registry import Metrics
 from minikafka.named_tuple import NamedTuple
 from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.service import load_time_sensor, max_and_avg_sensor
-from minikafka.server.coordinator.share_persister import StatePersister
-from minikafka.server.coordinator.share_service import ShareService
+from minikafka.server.coordinator.share_service import ShareService, StatePersister
 from minikafka.server.coordinator.topic import (
     CoordinatorTopic,
     TopicPlan,
@@ -47,12 +45,15 @@ from minikafka.server.coordinator.topic import (
     share_group_state_topic,
     transaction_state_topic,
 )
-from minikafka.server.coordinator.transaction_markers import SendMarkers, TransactionMarkerChannels
-from minikafka.server.coordinator.transaction_service import BrokerTransactionSettings, TransactionService
+from minikafka.server.coordinator.transaction_service import (
+    BrokerTransactionSettings,
+    SendMarkers,
+    TransactionMarkerChannels,
+    TransactionService,
+)
 from minikafka.server.coordinator.transaction_verification import AskHere, TransactionVerification
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.event_loop import LoopTimer
-from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.topics.topic_service import TopicService

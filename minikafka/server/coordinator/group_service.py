@@ -18,8 +18,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.registry import Sensor
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory
-from minikafka.purgatory.timing_wheel import Timer
+from minikafka.purgatory import DelayedOperationPurgatory, Timer
 from minikafka.server.coordinator.service import CoordinatorService
 from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic
 from minikafka.server.replica.replica_manager import ReplicaManager

@@ -42,7 +42,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from minikafka.clock import Clock
 from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.purgatory.purgatory import DelayedOperation, DelayedOperationPurgatory
+from minikafka.purgatory import DelayedOperation, DelayedOperationPurgatory
 from minikafka.server.coordinator.topic import CoordinatorLog
 from minikafka.server.replica.delayed_operations import Settled
 from minikafka.types import Offset

@@ -9,13 +9,11 @@ until its leadership changes.
 A request goes to the shard of its group or transactional id (``ask``); what may be read at once is read by
 way of ``shard_of``. Nothing in here awaits but the loads.
 
-Reading a partition of a coordinator's topic into a shard.
-
-Kafka: ``CoordinatorLoaderImpl``, ``TransactionStateManager.loadTransactionMetadata``. The log is read from
-its start to its end, a piece of ``offsets.load.buffer.size`` or ``transaction.state.log.load.buffer.size`` at
-a time; the loop gets its turn between batches, and a cold piece is brought into memory by a disk thread. What
-is read last is replayed without a pause before the load ends, so a shard that is loaded has seen all that is
-in the log.
+**Loading** a partition of the topic into a shard. Kafka: ``CoordinatorLoaderImpl``,
+``TransactionStateManager.loadTransactionMetadata``. The log is read from its start to its end, a piece of
+``offsets.load.buffer.size`` or ``transaction.state.log.load.buffer.size`` at a time; the loop gets its turn
+between batches, and a cold piece is brought into memory by a disk thread. What is read last is replayed
+without a pause before the load ends, so a shard that is loaded has seen all that is in the log.
 
 Where it differs from Kafka: there a damaged record keeps the whole partition from being loaded. Here a record
 or a batch that cannot be read is logged with its offset and left out, so that the other groups and
@@ -60,9 +58,16 @@ if TYPE_CHECKING:
         TicketCall,
     )
     from minikafka.server.coordinator.topic import CoordinatorLog
-    from minikafka.server.replica.partition import Partition
 else:
     hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
+
+logger = logging.getLogger(__name__)
+
+RELOAD_PAUSE_MS = 1_000
+"""Before a shard in which something went wrong is loaded again: a bug that comes back at once must not take
+all of the broker's time. Its clients hear COORDINATOR_LOAD_IN_PROGRESS, and ask again."""
+
+S = TypeVar("S", bound="CoordinatorShard")
 
 
 def load_time_sensor(metrics: Metrics, group: str, *, now_ms: int) -> Sensor:
@@ -210,16 +215,6 @@ class CoordinatorLoad:
             offset,
             error,
         )
-
-
-logger = logging.getLogger(__name__)
-
-RELOAD_PAUSE_MS = 1_000
-"""Before a shard in which something went wrong is loaded again: a bug that comes back at once must not take
-all of the broker's time. Its clients hear COORDINATOR_LOAD_IN_PROGRESS, and ask again."""
-
-
-S = TypeVar("S", bound="CoordinatorShard")
 
 
 class CoordinatorService(Generic[S]):

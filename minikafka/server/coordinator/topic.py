@@ -1,4 +1,4 @@
-"""A coordinator's topic: which of its partitions an id belongs to, who leads that, and how it is made.
+"""A coordinator's topic: which partition an id belongs to, who leads that, how it is made and written.
 
 Kafka: ``GroupCoordinatorService.partitionFor``, ``TransactionStateManager.partitionFor``,
 ``KafkaApis.getCoordinator``, ``AutoTopicCreationManager``. The topics are ``__consumer_offsets``,
@@ -15,12 +15,10 @@ Where it differs from Kafka:
   Kafka's is 3, and clients of a cluster of one or two wait for ever unless it is set. Where it is set, so do
   they here.
 
-A partition of a coordinator's topic as a shard writes it: records in, and whether they are safe.
-
-Kafka: ``CoordinatorPartitionWriter``, ``TransactionStateManager.appendTransactionToLog``. A write is a
-produce with acks=-1: it is in the leader's log at once, and committed when the high watermark has passed it
-(KAFKA_BEHAVIOUR: purgatory 11, ``when_committed``). It waits for that for a time that the shard says, or
-the coordinator's properties.
+**Writing** as a shard does: records in, and whether they are safe. Kafka: ``CoordinatorPartitionWriter``,
+``TransactionStateManager.appendTransactionToLog``. A write is a produce with acks=-1: it is in the leader's
+log at once, and committed when the high watermark has passed it (KAFKA_BEHAVIOUR: purgatory 11,
+``when_committed``). It waits for that for a time that the shard says, or the coordinator's properties.
 
 Where it differs from Kafka: there a shard of the group coordinator collects what it writes for
 ``group.coordinator.append.linger.ms``; here each call of a shard is a batch of its own, as it was in the
@@ -54,10 +52,15 @@ from minikafka.server.runtime.java_hash import java_abs, string_hash
 from minikafka.server.topics.topic_service import AUTO_CREATE_TIMEOUT_MS, TopicService
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 R = TypeVar("R")
 
 Encode = Callable[[R], tuple[bytes, bytes | None]]
 """Key and value of a record."""
+
+_IDS_REMEMBERED = 10_000
+"""Hashing an id of 20 characters takes 3 µs, which every heartbeat would pay."""
 
 
 class CoordinatorLog(Generic[R]):
@@ -121,12 +124,6 @@ class CoordinatorLog(Generic[R]):
         be now."""
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         when_committed(self._replicas, self.topic_partition, required_offset, settled, timeout_ms=timeout_ms)
-
-
-logger = logging.getLogger(__name__)
-
-_IDS_REMEMBERED = 10_000
-"""Hashing an id of 20 characters takes 3 µs, which every heartbeat would pay."""
 
 
 class TopicPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,8 +52,17 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.log.producers.append import VerificationGuard
 
-
 logger = logging.getLogger(__name__)
+
+AskHere = Callable[[Sequence[AddPartitionsToTxn]], Awaitable[Sequence[AddPartitionsToTxnResult | KafkaError]]]
+"""Asks this broker's own coordinator. Each transaction has its answer."""
+
+_RETRIABLE: Final = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 class TransactionSupportedOperation(Enum):
@@ -98,10 +107,6 @@ class Verified(NamedTuple):
 
 
 Then = Callable[[Verified], None]
-
-
-AskHere = Callable[[Sequence[AddPartitionsToTxn]], Awaitable[Sequence[AddPartitionsToTxnResult | KafkaError]]]
-"""Asks this broker's own coordinator. Each transaction has its answer."""
 
 
 class _Question:
@@ -399,14 +404,6 @@ def produce_error(verified: Verified, operation: TransactionSupportedOperation) 
             f"Underlying error: {code.name}",
         )
     return KafkaError(code)
-
-
-_RETRIABLE: Final = (
-    ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
 
 
 def _one_epoch_each(questions: Iterable[_Question]) -> list[_Question]:

@@ -27,7 +27,7 @@ from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, Release, VersionRange
 from minikafka.protocol.wire.codec import (
     AnyBody,
     RequestHeader,
@@ -35,17 +35,10 @@ from minikafka.protocol.wire.codec import (
     encode_response,
     read_request_header,
 )
-from minikafka.protocol.wire.releases import Release
 from minikafka.server.apis import api_versions
+from minikafka.server.cluster import features
 from minikafka.server.quota.client_quotas import HandlerTime
-from minikafka.server.requests import (
-    ClientRequestTiming,
-    RequestContext,
-    encode_answer,
-    fetch_metrics,
-    timed,
-)
-from minikafka.server.runtime import features
+from minikafka.server.requests import ClientRequestTiming, RequestContext, encode_answer, fetch_metrics, timed
 from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish
@@ -102,6 +95,9 @@ _FAST_PATHS: Final = {
     int(ApiKey.CONSUMER_GROUP_HEARTBEAT): FastPath.HEARTBEAT,
 }
 
+_FINISHED = (tuple, list, PendingResponse)
+"""Answers that need no encoding. Named, because a union in the call would be built for every request."""
+
 
 class _Route(NamedTuple):
     """Where the requests of one API go."""
@@ -120,10 +116,6 @@ def _while_at_a_level(feature: str, handler: Handler) -> Handler:
         return (handler if is_on else refusal.handle)(services, context, request)
 
     return handle
-
-
-_FINISHED = (tuple, list, PendingResponse)
-"""Answers that need no encoding. Named, because a union in the call would be built for every request."""
 
 
 class Dispatcher:

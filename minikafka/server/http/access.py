@@ -8,10 +8,9 @@ time, so that no answer's time tells how many characters were right or which use
 ``FAILURES_AT_ONCE`` may be wrong, then one a second; more are not even compared. Who has proved itself on a
 connection is served whatever others at its address do.
 
-TLS of the HTTP port: its certificate, which is read again when its files change.
-
-Handshakes are those of Kafka's listeners (``network.tls_acceptor``): in threads, with a deadline, and bounded
-in number together with the connections.
+**TLS of the HTTP port**: its certificate is read again when its files change. Handshakes are those of Kafka's
+listeners (``network.tls_acceptor``): in threads, with a deadline, and bounded in number together with the
+connections.
 """
 
 from __future__ import annotations
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 else:
     tls_acceptor = deferred("minikafka.network.tls_acceptor", at_start_or_never=True)
 
+logger = logging.getLogger(__name__)
+
 FAILURES_AT_ONCE = 10
 FAILURE_INTERVAL_S = 1.0
 ADDRESSES_MAX = 1_000
@@ -47,6 +48,9 @@ ADDRESSES_MAX = 1_000
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]+)(:[0-9]*)?")
 _IPV6_NEIGHBOURS = 64
 """Bits: who has one IPv6 address usually has all with the same ones."""
+
+CHECK_INTERVAL_S = 10.0
+"""A renewed certificate holds from then on at the latest."""
 
 
 class AllowedHosts:
@@ -154,12 +158,6 @@ class Failures:
             network = ipaddress.IPv6Network((address.partition("%")[0], _IPV6_NEIGHBOURS), strict=False)
             key = str(network)
         return key if key in self._forgiven_s or len(self._forgiven_s) < ADDRESSES_MAX else ""
-
-
-logger = logging.getLogger(__name__)
-
-CHECK_INTERVAL_S = 10.0
-"""A renewed certificate holds from then on at the latest."""
 
 
 class HttpTls:

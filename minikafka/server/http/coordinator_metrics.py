@@ -7,7 +7,7 @@ is shown by one broker of a cluster, and sums over all brokers are right.
 How much is shown has limits, by count and by the length of names, which clients choose: groups with members
 come before those without.
 
-Where partitions end that other brokers lead: the lag of a group, which is known at the group's
+**Where partitions end that other brokers lead**: the lag of a group, which is known at the group's
 coordinator, needs it. Asked at each scrape, of all those leaders at once (ListOffsets). Who looks waits for a
 moment only: a leader that is slow or gone must not hold up a scrape. What it answers later counts the next
 time, and what it said last counts for a minute.
@@ -24,11 +24,7 @@ from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.coordinator.transaction.metadata import TransactionState
 from minikafka.metrics import coordinator_names as names
-from minikafka.metrics.coordinator_names import (
-    GROUP_METRICS,
-    SHARE_COORDINATOR_METRICS,
-    TRANSACTION_METRICS,
-)
+from minikafka.metrics.coordinator_names import GROUP_METRICS, SHARE_COORDINATOR_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.request_metrics import Histogram
 from minikafka.metrics.series import Sample, Series, Source, histogram_samples, timer_samples
 from minikafka.named_tuple import NamedTuple
@@ -49,13 +45,58 @@ SHARE_PARTITIONS_MAX = 10_000
 SHARE_SUMMARIES_MAX = 1_000
 """Of those, how many have summaries too: seven numbers for each of three."""
 
+_SHARD_STATES = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
+
+WAIT_MS = 250
+"""For the answers: many round trips, and nothing beside the 10 s that Prometheus waits."""
+KEPT_MS = 60_000
+"""For so long an answer counts when no other comes: a few of the usual scrapes."""
+
+GROUPS_MAX = 2_000
+GROUP_OFFSETS_MAX = 5_000
+"""Groups and committed offsets that have series of their own: 2 MB of text, 0.3 s of CPU in slices."""
+LABEL_BYTES_MAX = 512 * 1024
+"""Of names, for either: a name may have 32 KB."""
+
+_CONSUMER_STATES = ("empty", "assigning", "reconciling", "stable", "dead")
+_SHARE_STATES = ("empty", "stable", "dead")
+_STREAMS_STATES = {
+    "empty": "empty",
+    "notready": "not_ready",
+    "assigning": "assigning",
+    "reconciling": "reconciling",
+    "stable": "stable",
+    "dead": "dead",
+}
+"""As a group's state is spelt, in small letters, and as Kafka's metric spells it."""
+
+_TRANSACTION_STATES = (
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+)
+"""Those that last."""
+
+_SHARE_PARTITION_HISTOGRAMS: tuple[tuple[Series, Callable[[SharePartitionFigures], Histogram]], ...] = (
+    (names.IN_FLIGHT_BATCH_RECORDS, lambda figures: figures.batch_records),
+    (names.FETCH_LOCK_TIME, lambda figures: figures.fetch_lock_times_ms),
+    (names.FETCH_LOCK_RATIO, lambda figures: figures.fetch_lock_percents),
+)
+
+_ACKNOWLEDGE_TYPES = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.REJECT,
+    AcknowledgeType.RENEW,
+)
+
 
 def sources_of_coordinators(services: Services, groups: GroupFigures) -> list[Source]:
     """All of this module."""
     return [partial(transactions, services), partial(share_groups, services), groups.samples]
-
-
-_SHARD_STATES = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 
 
 class Told(NamedTuple):
@@ -63,12 +104,6 @@ class Told(NamedTuple):
 
     at_ms: int
     offsets: dict[TopicPartition, Offset]
-
-
-WAIT_MS = 250
-"""For the answers: many round trips, and nothing beside the 10 s that Prometheus waits."""
-KEPT_MS = 60_000
-"""For so long an answer counts when no other comes: a few of the usual scrapes."""
 
 
 class LeaderOffsets:
@@ -117,25 +152,6 @@ class LeaderOffsets:
                 self._told[leader] = Told(self._services.clock.monotonic_ms(), found)
         finally:
             del self._asking[leader]
-
-
-GROUPS_MAX = 2_000
-GROUP_OFFSETS_MAX = 5_000
-"""Groups and committed offsets that have series of their own: 2 MB of text, 0.3 s of CPU in slices."""
-LABEL_BYTES_MAX = 512 * 1024
-"""Of names, for either: a name may have 32 KB."""
-
-_CONSUMER_STATES = ("empty", "assigning", "reconciling", "stable", "dead")
-_SHARE_STATES = ("empty", "stable", "dead")
-_STREAMS_STATES = {
-    "empty": "empty",
-    "notready": "not_ready",
-    "assigning": "assigning",
-    "reconciling": "reconciling",
-    "stable": "stable",
-    "dead": "dead",
-}
-"""As a group's state is spelt, in small letters, and as Kafka's metric spells it."""
 
 
 class CommittedRow(NamedTuple):
@@ -306,17 +322,6 @@ async def _committed(groups: list[tuple[GroupShard, Group]], time_slice: TimeSli
     return rows
 
 
-_STATES = (
-    TransactionState.EMPTY,
-    TransactionState.ONGOING,
-    TransactionState.PREPARE_COMMIT,
-    TransactionState.PREPARE_ABORT,
-    TransactionState.COMPLETE_COMMIT,
-    TransactionState.COMPLETE_ABORT,
-)
-"""Those that last."""
-
-
 def transactions(services: Services) -> Iterator[Sample]:
     """A source."""
     coordinator, verification = services.transactions, services.transaction_verification
@@ -327,7 +332,7 @@ def transactions(services: Services) -> Iterator[Sample]:
     for each in hosted:
         if each.state is ShardState.ACTIVE:
             counts.update(each.shard.counts_by_state())
-    for state in _STATES:
+    for state in _TRANSACTION_STATES:
         yield Sample(names.TRANSACTIONAL_IDS, counts[state], (state.kafka_name,))
     for shard_state in _SHARD_STATES:
         count = sum(each.state is shard_state for each in hosted)
@@ -417,13 +422,6 @@ def _labels(hosted: HostedSharePartition) -> tuple[str, str, str]:
     return hosted.key.group_id, hosted.topic_partition.topic, str(hosted.topic_partition.partition)
 
 
-_SHARE_PARTITION_HISTOGRAMS: tuple[tuple[Series, Callable[[SharePartitionFigures], Histogram]], ...] = (
-    (names.IN_FLIGHT_BATCH_RECORDS, lambda figures: figures.batch_records),
-    (names.FETCH_LOCK_TIME, lambda figures: figures.fetch_lock_times_ms),
-    (names.FETCH_LOCK_RATIO, lambda figures: figures.fetch_lock_percents),
-)
-
-
 def _share_fetches(manager: SharePartitionManager) -> Iterator[Sample | None]:
     of_groups = list(manager.counts.fetches.items())
     for group_id, figures in of_groups:
@@ -432,11 +430,3 @@ def _share_fetches(manager: SharePartitionManager) -> Iterator[Sample | None]:
     for group_id, figures in of_groups:
         yield from histogram_samples(names.SHARE_ACQUIRE_TIME, figures.acquire_times_ms, (group_id,))
         yield None
-
-
-_ACKNOWLEDGE_TYPES = (
-    AcknowledgeType.ACCEPT,
-    AcknowledgeType.RELEASE,
-    AcknowledgeType.REJECT,
-    AcknowledgeType.RENEW,
-)

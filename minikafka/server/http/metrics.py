@@ -1,23 +1,12 @@
-"""What a scrape reads.
+"""What a scrape reads, but for groups, transactions and share partitions (``coordinator_metrics``).
 
 Everything is read when asked; nothing is kept for it but plain counters. A source is a generator that others'
 turns interrupt, so it goes over copies of whatever may change meanwhile.
 
-Of requests, purgatories, the controller and the process. ``coordinator_metrics`` reads of groups,
-transactions and share partitions.
-
-What a scrape reads of clients and their quotas.
-
-There are ``CLIENTS_MAX`` clients at most.
-
-What a scrape shows of the file systems of the log directories.
-
-What a scrape reads of traffic, replicas, partitions, logs, fetchers and replication quotas.
-
-What a scrape reads of logins, of new connections, and of the authorizer.
-
-Listeners that have counted nothing show zeros, so that a
-rate sees the first failure.
+It reads of requests, purgatories, the controller and the process; of clients and their quotas,
+``CLIENTS_MAX`` clients at most; of the file systems of the log directories; of traffic, replicas, partitions,
+logs, fetchers and replication quotas; of logins, of new connections, and of the authorizer. Listeners that
+have counted nothing show zeros, so that a rate sees the first failure.
 """
 
 from __future__ import annotations
@@ -38,14 +27,7 @@ from minikafka.metrics import names
 from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.metrics.registry import KafkaMetric
 from minikafka.metrics.request_metrics import Phase, quantiles
-from minikafka.metrics.series import (
-    SHARES,
-    Sample,
-    Series,
-    Source,
-    summary_samples,
-    timer_samples,
-)
+from minikafka.metrics.series import SHARES, Sample, Series, Source, summary_samples, timer_samples
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.limits import ConnectionCounts
@@ -80,6 +62,24 @@ _SHARE_TRAFFIC = (
 )
 """Most topics are not shared: those have no series, as in Kafka, which makes the meters of a topic when they
 are needed."""
+
+PROCESS_IO = Path("/proc/self/io")
+SLICE_PARTITIONS = 1_000
+"""Partitions of the cluster that are counted before others have a turn: about 1 ms."""
+
+RUNNING, STARTING = 3, 1
+"""Kafka's ``BrokerState``."""
+
+_PHASES = (
+    (names.REQUEST_QUEUE_TIME, Phase.REQUEST_QUEUE),
+    (names.LOCAL_TIME, Phase.LOCAL),
+    (names.REMOTE_TIME, Phase.REMOTE),
+    (names.RESPONSE_QUEUE_TIME, Phase.RESPONSE_QUEUE),
+    (names.RESPONSE_SEND_TIME, Phase.RESPONSE_SEND),
+)
+
+NETWORK_PROCESSOR = "0"
+"""Kafka's threads of a listener; here it is one."""
 
 
 def sources_of_data(services: Services, cleaner: LogCleaner) -> list[Source]:
@@ -366,22 +366,6 @@ def _space(directories: list[str]) -> dict[str, Space]:
     return found
 
 
-PROCESS_IO = Path("/proc/self/io")
-SLICE_PARTITIONS = 1_000
-"""Partitions of the cluster that are counted before others have a turn: about 1 ms."""
-
-RUNNING, STARTING = 3, 1
-"""Kafka's ``BrokerState``."""
-
-_PHASES = (
-    (names.REQUEST_QUEUE_TIME, Phase.REQUEST_QUEUE),
-    (names.LOCAL_TIME, Phase.LOCAL),
-    (names.REMOTE_TIME, Phase.REMOTE),
-    (names.RESPONSE_QUEUE_TIME, Phase.RESPONSE_QUEUE),
-    (names.RESPONSE_SEND_TIME, Phase.RESPONSE_SEND),
-)
-
-
 def sources_of_broker(
     services: Services, socket_server: SocketServer, loop_lag: LoopLag, groups: GroupFigures
 ) -> list[Source]:
@@ -419,8 +403,6 @@ def _disk_io() -> Iterator[Sample]:
 
 
 # Requests
-
-
 def _requests(services: Services) -> Iterator[Sample]:
     asked = [each for each in services.request_metrics if each.count]
     for metrics in asked:
@@ -467,8 +449,6 @@ def _purgatories(services: Services) -> Iterator[Sample]:
 
 
 # The controller
-
-
 def _controller(services: Services) -> Iterator[Sample | None]:
     loop = services.controller
     context = loop.context or ControllerContext(-1)  # who is not the controller knows of nothing
@@ -520,17 +500,11 @@ def _trace_spans(services: Services) -> Iterator[Sample]:
 
 
 # The loop
-
-
 def _loop(loop_lag: LoopLag) -> Iterator[Sample]:
     yield Sample(names.REQUEST_HANDLER_IDLE, loop_lag.idle_share)
     yield Sample(names.NETWORK_PROCESSOR_IDLE, loop_lag.idle_share)
     lags = loop_lag.seconds.quantiles(SHARES)
     yield from summary_samples(names.LOOP_LAG, lags, count=loop_lag.count)
-
-
-NETWORK_PROCESSOR = "0"
-"""Kafka's threads of a listener; here it is one."""
 
 
 def sources_of_security(

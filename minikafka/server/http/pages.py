@@ -52,6 +52,8 @@ LISTENER_NAME = "HTTP"
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
 
+CONSOLE_PREFIX = "/api/"
+
 
 async def start_http(
     services: Services,
@@ -163,9 +165,6 @@ def _warn_of_readers(config: BrokerConfig, server: HttpServer) -> None:
             "can read them. Set http.ssl.keystore.location",
             where,
         )
-
-
-CONSOLE_PREFIX = "/api/"
 
 
 class ConsoleHost(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the status page shows: the cluster, its partitions, groups, purgatories and quotas, as one document.
+"""What the status page shows: a broker, and the cluster as far as it knows, as one document.
 
 It is made from live objects when it is asked for, and nothing is kept for it. Its words are Kafka's. What is
 true of the whole cluster is what the controller last told this broker (``MetadataCache``); everything else is
@@ -13,16 +13,11 @@ Invariants: no list is longer than its limit, and the field ``…_left_out`` bes
 partitions in trouble come first, the worst before the others, so that no limit hides them. There is nothing
 of any record in it.
 
-The groups that this broker coordinates, and their lag, for the status page. See ``status``.
-
-The share partitions of the partitions that this broker leads (KIP-932), and the members of the streams groups
-that it coordinates, with their tasks (KIP-1071), for the status page. See ``status``.
-
-Quotas of clients and of replication, and the last throttles, for the status page. See ``status``.
-
-The listeners, and who is connected through them. Passwords, tokens and certificates are not in it.
-
-The page that draws it is in ``page``.
+In parts: the cluster and its partitions; the groups that this broker coordinates, and their lag; the share
+partitions of the partitions that it leads (KIP-932), and the members of the streams groups that it
+coordinates, with their tasks (KIP-1071); quotas of clients and of replication, and the last throttles; the
+listeners, and who is connected through them, without passwords, tokens and certificates. The page that draws
+it is in ``page``.
 """
 
 from __future__ import annotations
@@ -64,6 +59,24 @@ OFFSETS_MAX = 500
 SHARE, STREAMS = "share", "streams"
 OFFSETS_SEEN_MAX = 10_000
 """So many committed offsets are looked at: 13 ms, in slices."""
+
+SHARE_PARTITIONS_MAX = 500
+STREAMS_MEMBERS_MAX = 200
+
+QUOTAS_MAX = 200
+THROTTLES_MAX = 20
+
+_ANY_CLIENT = QuotaFilter({}, strict=False)
+
+CONNECTED_MAX = 200
+_SLICE_CONNECTIONS = 1_000
+
+TOPICS_MAX = 200
+PARTITIONS_MAX = 500
+"""More than anybody reads; the filter finds the others."""
+BROKERS_MAX = 200
+
+JSON_CONTENT_TYPE = "application/json"
 
 
 class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,10 +243,6 @@ def _others(services: Services) -> list[Coordinator]:
     return [Coordinator(node_id=node_id, partitions=leaders[node_id]) for node_id in sorted(leaders)]
 
 
-SHARE_PARTITIONS_MAX = 500
-STREAMS_MEMBERS_MAX = 200
-
-
 class SharePartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A partition that this broker leads, as one share group consumes it. Only while it has members here."""
 
@@ -365,12 +374,6 @@ def _streams_member(group_id: str, member: DescribedStreamsMember) -> StreamsMem
     )
 
 
-QUOTAS_MAX = 200
-THROTTLES_MAX = 20
-
-_ANY_CLIENT = QuotaFilter({}, strict=False)
-
-
 class ClientQuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A quota that is set."""
 
@@ -471,10 +474,6 @@ def describe_quotas(services: Services) -> QuotasStatus:
     )
 
 
-CONNECTED_MAX = 200
-_SLICE_CONNECTIONS = 1_000
-
-
 class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     address: str
@@ -541,12 +540,6 @@ async def describe_security(
         ],
         connected_left_out=max(0, len(counts) - CONNECTED_MAX),
     )
-
-
-TOPICS_MAX = 200
-PARTITIONS_MAX = 500
-"""More than anybody reads; the filter finds the others."""
-BROKERS_MAX = 200
 
 
 class ThisBroker(msgspec.Struct, frozen=True, kw_only=True):
@@ -824,9 +817,6 @@ def _purgatories(services: Services) -> list[PurgatoryStatus]:
     return [
         PurgatoryStatus(name=name, delayed=delayed, watched=watched) for name, delayed, watched in waiting
     ]
-
-
-JSON_CONTENT_TYPE = "application/json"
 
 
 async def diagnostics(services: Services, kind: str, request: HttpRequest) -> HttpResponse:

@@ -59,6 +59,9 @@ ACCEPTED_COMPRESSION_TYPES: Final = (
 _RETRY_AT_ONCE = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _NEVER = -(2**62)
 
+Receiver = Callable[[Mapping[str, str | None], Sequence[str]], None]
+"""Called with a client's attributes (``CLIENT_ATTRIBUTES``) and the names of the metrics that it has sent."""
+
 
 class Subscribed(msgspec.Struct, frozen=True, kw_only=True):
     """What a client is to send."""
@@ -79,10 +82,6 @@ class Push(msgspec.Struct, frozen=True, kw_only=True):
     """The last one: the client closes."""
     compression_type: int
     metrics: bytes
-
-
-Receiver = Callable[[Mapping[str, str | None], Sequence[str]], None]
-"""Called with a client's attributes (``CLIENT_ATTRIBUTES``) and the names of the metrics that it has sent."""
 
 
 def log_metrics(attributes: Mapping[str, str | None], names: Sequence[str]) -> None:

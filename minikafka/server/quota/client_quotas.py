@@ -30,11 +30,10 @@ Invariants:
   one that came first. A connection may still hold a forgotten one; it says that it is limited, which makes
   the connection ask again.
 
-How long a request keeps its handler busy, for request quotas (KIP-124). Made only while one is set.
-
-Kafka: ``ClientRequestQuotaManager`` and the thread times in ``RequestChannel.Request``. There is one event
-loop, so a client that has 100 percent of handler time has all of it. Time spent waiting (for replicas, bytes,
-the store) does not count.
+**Handlers' time**: how long a request keeps its handler busy, for request quotas (KIP-124). Made only while
+one is set. Kafka: ``ClientRequestQuotaManager`` and the thread times in ``RequestChannel.Request``. There is
+one event loop, so a client that has 100 percent of handler time has all of it. Time spent waiting (for
+replicas, bytes, the store) does not count.
 
 The time is counted when the answer is made, so that the answer tells the throttle that comes of it; what is
 done after that (other partitions of a group's request, the writing) is not counted. Kafka counts the network
@@ -91,6 +90,20 @@ _NAMES = {
     QuotaType.REQUEST: ("Request", "request-time"),
     QuotaType.CONTROLLER_MUTATION: ("ControllerMutation", "tokens"),
 }
+
+CLIENT_LIFE_MS = 3_600_000
+"""``QuotaConfig.INACTIVE_SENSOR_EXPIRATION_TIME_SECONDS``."""
+
+CLIENTS_MAX = 2_000
+"""Client ids are the clients' own choice. Kafka has no limit; this one keeps a scrape of all series short."""
+
+FORGET_PAUSE_MS = 60_000
+"""Between two looks for clients that did nothing."""
+
+T = TypeVar("T")
+
+PERCENT_PER_NS = 100 / 1_000_000_000
+"""Of one second."""
 
 
 class ClientSensor:
@@ -255,16 +268,6 @@ class Violation(NamedTuple):
     observed: float
     window_ms: int
     throttle_time_ms: int
-
-
-CLIENT_LIFE_MS = 3_600_000
-"""``QuotaConfig.INACTIVE_SENSOR_EXPIRATION_TIME_SECONDS``."""
-
-CLIENTS_MAX = 2_000
-"""Client ids are the clients' own choice. Kafka has no limit; this one keeps a scrape of all series short."""
-
-FORGET_PAUSE_MS = 60_000
-"""Between two looks for clients that did nothing."""
 
 
 class Mutable(Protocol):
@@ -457,12 +460,6 @@ class ClientQuotas:
             del self._clients[client.user, client.client_id]
             self._release(client.sensors)
             client.is_limited = True  # who holds it is to ask again
-
-
-T = TypeVar("T")
-
-PERCENT_PER_NS = 100 / 1_000_000_000
-"""Of one second."""
 
 
 class HandlerTime:

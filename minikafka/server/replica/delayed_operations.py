@@ -1,10 +1,9 @@
 """Requests that wait in a purgatory: DelayedFetch, DelayedProduce, DelayedDeleteRecords.
 
-One fetch from its arrival to its answer: read, and when there is too little, wait for more.
-
-Kafka's ``ReplicaManager.fetchMessages`` and ``DelayedFetch``. A fetch answers at once when max wait is 0,
-when it names no partition, when there are enough bytes, on an error, on a diverging epoch, and when a
-consumer is sent to another replica. Otherwise it is parked under its partitions and completes when
+**A fetch** from its arrival to its answer: read, and when there is too little, wait for more. Kafka's
+``ReplicaManager.fetchMessages`` and ``DelayedFetch``. A fetch answers at once when max wait is 0, when it
+names no partition, when there are enough bytes, on an error, on a diverging epoch, and when a consumer is
+sent to another replica. Otherwise it is parked under its partitions and completes when
 
     A  this broker no longer leads one of them         F  the fetch offset lies in a segment before the end's
     B  it no longer knows one of them                  G  enough bytes have come
@@ -27,10 +26,9 @@ States of a ``Fetch``:
     PARKED  --I, and nothing has happened-----> ANSWERED (with what it had found, unless held back)
     any     --the connection closes-----------> CANCELLED
 
-A produce with acks=all that waits until the in-sync replicas have its records.
-
-Kafka: ``DelayedProduce``. Made after the append, when at least one partition is not committed yet. Each
-partition stands at REQUEST_TIMED_OUT with its acknowledgement pending, until one of these settles it:
+**A produce** with acks=all waits until the in-sync replicas have its records. Kafka: ``DelayedProduce``. Made
+after the append, when at least one partition is not committed yet. Each partition stands at REQUEST_TIMED_OUT
+with its acknowledgement pending, until one of these settles it:
 
     A  this broker does not host it any more     C  the high watermark has reached the end of the append
     B  this broker does not lead it any more     D  so it has, but the ISR is below min.insync.replicas
@@ -40,12 +38,11 @@ with its next requests meanwhile. A deposed leader settles all by B, so nothing 
 successor may not have (I7). Coordinators and markers, whose writes are no requests, wait in the same way
 (``when_committed``).
 
-A deletion of records that waits until all live replicas have deleted.
-
-Kafka: ``DelayedDeleteRecords`` (KIP-107). The leader has raised its log start; the followers hear of it with
-their next fetches and tell their own with the ones after. Each partition stands at REQUEST_TIMED_OUT until
-the low watermark (the smallest log start of the live replicas) has reached what was asked, or until the
-partition is not led here any more.
+**A deletion of records** waits until all live replicas have deleted. Kafka: ``DelayedDeleteRecords``
+(KIP-107). The leader has raised its log start; the followers hear of it with their next fetches and tell
+their own with the ones after. Each partition stands at REQUEST_TIMED_OUT until the low watermark (the
+smallest log start of the live replicas) has reached what was asked, or until the partition is not led here
+any more.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ from typing import Final
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse, Result
-from minikafka.purgatory.purgatory import DelayedOperation
+from minikafka.purgatory import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
     NO_REPLICA,
@@ -78,13 +75,19 @@ WARMING_ROUNDS_MAX = 3
 """Passes that may find cold ranges: a header, then its records, then one that was evicted again. After
 these the loop reads from the disk itself rather than chase a page cache that is too small."""
 
-
 WATCHED_PARTITIONS_MAX = 10_000
 """So many partitions wake a parked fetch, and are counted then; of the others it hears when max wait is over.
 More are in no honest consumer's request, and each append to one of them counts all."""
 
 _NAMED_MAX = 3
 """Partitions that a ``repr`` names."""
+
+_TIMED_OUT: Final = KafkaError(
+    ErrorCode.REQUEST_TIMED_OUT, "the records were appended, but too few replicas had them in time"
+)
+
+Settled = Callable[[KafkaError | None], None]
+"""Told once what became of a write: None, when it is committed."""
 
 
 class Fetch:
@@ -370,11 +373,6 @@ class DelayedFetch(DelayedOperation):
         self.force_complete()
 
 
-_TIMED_OUT: Final = KafkaError(
-    ErrorCode.REQUEST_TIMED_OUT, "the records were appended, but too few replicas had them in time"
-)
-
-
 def _nothing() -> None:
     """What is left to do once the answer is on its way."""
 
@@ -507,10 +505,6 @@ class DelayedProduce(DelayedOperation):
         """The connection is gone: leave the purgatory, answer nothing."""
         self._is_abandoned = True
         self.force_complete()
-
-
-Settled = Callable[[KafkaError | None], None]
-"""Told once what became of a write: None, when it is committed."""
 
 
 def when_committed(

@@ -18,7 +18,7 @@ Invariants:
 
 Where it differs from Kafka: see ``replication.isr``.
 
-What the partitions of a broker know of it; apart from them, because it is there before its first one.
+What the partitions of a broker know of it is apart from them, because it is there before its first one.
 """
 
 from __future__ import annotations
@@ -58,19 +58,6 @@ from minikafka.types import (
 if TYPE_CHECKING:
     from minikafka.replication.partition_replicas import LiveBrokerEpoch
 
-
-class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the partitions of a broker know of it and of its cluster."""
-
-    node_id: BrokerId
-    clock: Clock
-    replica_lag_time_max_ms: int
-    live_broker_epoch: LiveBrokerEpoch
-    log_truncated: Callable[[UnifiedLog], None]
-    """Called when records are gone that a checkpoint on the disk may count on."""
-    record: Record = not_recorded
-
-
 logger = logging.getLogger(__name__)
 
 EARLIEST_TIMESTAMP = -2
@@ -85,6 +72,18 @@ CONSUMER_REPLICA_ID: Final = -1
 """In a request: it comes from a consumer, who sees what is committed. Brokers give their own id."""
 DEBUGGING_REPLICA_ID: Final = -2
 """In a request: it comes from a tool, who sees everything, on any replica."""
+
+
+class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What the partitions of a broker know of it and of its cluster."""
+
+    node_id: BrokerId
+    clock: Clock
+    replica_lag_time_max_ms: int
+    live_broker_epoch: LiveBrokerEpoch
+    log_truncated: Callable[[UnifiedLog], None]
+    """Called when records are gone that a checkpoint on the disk may count on."""
+    record: Record = not_recorded
 
 
 class OffsetAndEpoch(NamedTuple):

@@ -1,4 +1,4 @@
-"""One fetcher: a loop that copies the partitions of one leader, one fetch request after the other.
+"""Following a leader: a loop that copies its partitions, one fetch request after the other.
 
 Kafka: the thread in ``AbstractFetcherThread`` and ``ReplicaFetcherThread``; KIP-227 (sessions). What an
 answer does to a log is in ``FollowedPartitions``; ``ReplicaFetcher`` is the part that waits.
@@ -17,8 +17,7 @@ Differs from Kafka: nothing is built for a leader that is not there, and the par
 one for it; a refused full request makes the loop back off where Kafka asks again at once; an outage is logged
 when it begins and when it ends.
 
-The partitions of one fetcher: what to ask their leader, what its answers do to the logs. Nothing waits.
-
+**The partitions of one fetcher**: what to ask their leader, what its answers do to the logs. Nothing waits.
 Kafka: the part of ``AbstractFetcherThread`` and ``ReplicaFetcherThread`` that holds ``partitionMapLock``.
 
 ==========================  ===============================================================================
@@ -51,8 +50,7 @@ Invariants:
 Differs from Kafka: a partition that was out of range and keeps its log is delayed for the backoff: asking at
 once could get the same answer for ever; see also ``FetchBackoff``.
 
-The leader as its followers see it: one connection, and the two questions that a fetcher asks over it.
-
+**The leader as its followers see it**: one connection, and the two questions that a fetcher asks over it.
 Kafka: ``RemoteLeaderEndPoint``, ``BrokerBlockingSender``; KIP-74 (byte limits), KIP-516 (topic ids), KIP-903
 (the follower's broker epoch), KIP-1166 (the follower's high watermark).
 
@@ -96,8 +94,28 @@ from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.types import NO_OFFSET, BrokerId, LeaderEpoch, Offset, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 FETCH_VERSION_MIN = 15
 READ_UNCOMMITTED = 0
+
+EXPECTED_ERRORS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""Of the leader, while leadership moves or a topic is new: it has not heard yet, or we have not."""
+
+EXPECTED_TIMES_MAX = 10
+"""So often an expected error may come in a row: for about 4 s with the default backoff of 1 s."""
+
+INITIAL_BACKOFF_MS = 10
+"""The first backoff after one of these; it doubles each time."""
+
+_DOUBLINGS_MAX = 20
+
+_RETRIED_ERRORS = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+"""Of our own append (Kafka: CorruptRecordException, InvalidRecordException)."""
 
 
 class LeaderConnection(Protocol):
@@ -286,22 +304,6 @@ def _forgotten(keys: Iterable[TopicIdPartition]) -> list[Body]:
     ]
 
 
-EXPECTED_ERRORS = (
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
-"""Of the leader, while leadership moves or a topic is new: it has not heard yet, or we have not."""
-
-EXPECTED_TIMES_MAX = 10
-"""So often an expected error may come in a row: for about 4 s with the default backoff of 1 s."""
-
-INITIAL_BACKOFF_MS = 10
-"""The first backoff after one of these; it doubles each time."""
-
-_DOUBLINGS_MAX = 20
-
-
 class FetchBackoff:
     """Errors that keep partitions from being fetched: logged when they begin, and the backoff of each.
 
@@ -399,10 +401,6 @@ class FollowerThrottle:
         """So much has come for a partition: it counts when it is listed, in sync or not."""
         if self._quota.is_throttled(topic_partition):
             self._quota.record(size_bytes, self._clock.monotonic_ms())
-
-
-_RETRIED_ERRORS = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
-"""Of our own append (Kafka: CorruptRecordException, InvalidRecordException)."""
 
 
 class FollowedPartitions(Generic[PartitionT]):
@@ -747,8 +745,6 @@ class FollowedPartitions(Generic[PartitionT]):
             exc_info=None if isinstance(error, KafkaError) else error,
         )
 
-
-logger = logging.getLogger(__name__)
 
 _NOT_LISTED = ListedOffset(ErrorCode.UNKNOWN_SERVER_ERROR, NO_OFFSET)
 """For a partition that the leader's answer leaves out."""

@@ -38,10 +38,8 @@ Where it differs from Kafka:
   StopReplica with deletion would end it, two round trips later, while its producers wait for replicas that
   follow the successor already.
 
-The operations that wait for something to happen to a partition, and what they are told.
-
-Kafka: ``DelayedOperations`` and the purgatories of ``ReplicaManager``. All are watched under their
-partitions.
+**Who waits** for something to happen to a partition (``ParkedOperations``), and what they are told. Kafka:
+``DelayedOperations`` and the purgatories of ``ReplicaManager``. All are watched under their partitions.
 
 ============================  =========================  ==========================================
 event                         wakes                      because
@@ -93,8 +91,7 @@ from minikafka.protocol.control import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from minikafka.purgatory.purgatory import PURGE_INTERVAL, DelayedOperation, DelayedOperationPurgatory
-from minikafka.purgatory.timing_wheel import Timer
+from minikafka.purgatory import PURGE_INTERVAL, DelayedOperation, DelayedOperationPurgatory, Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.replication.partition_replicas import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
@@ -113,6 +110,8 @@ if TYPE_CHECKING:
     from minikafka.server.replica.partition import Partition
 else:
     partitions_file = deferred("minikafka.server.replica.partition")
+
+logger = logging.getLogger(__name__)
 
 DELETE_RECORDS_PURGE_INTERVAL: Final = 1
 """Kafka's ``delete.records.purgatory.purge.interval.requests``: deletions are few and wait for minutes."""
@@ -170,9 +169,6 @@ class ParkedOperations:
         """Another broker leads, or in another epoch, or the partition is not here any more."""
         self.high_watermark_moved(topic_partition)
         self.log_start_moved(topic_partition)
-
-
-logger = logging.getLogger(__name__)
 
 
 class IsrWriter(Protocol):

@@ -19,14 +19,13 @@ readings of the monotonic clock, in milliseconds.
 Differs from Kafka: bytes are those of the records; Kafka's leader counts the fields around them too. The
 rates may also stand in the broker's file; Kafka reads them from dynamic configuration only.
 
-How fast followers catch up: in small chunks, and with pauses between them while producers wait.
-
-A follower that has much to fetch asks again as soon as it has appended what it got. So it keeps two brokers
-busy without a break, and what acks=all waits for stands in the same queues. While producers wait a chunk is
-smaller, and after it the follower is paused for as long as the chunk was under way, from its answer to the
-next fetch: the busier the brokers are, the longer that takes. So catching up has about half of their time.
-Partitions in which the follower is in the ISR, or about to be, are answered during the pause too, because
-producers wait for it there.
+**How fast followers catch up** (``CatchUpPace``): in small chunks, and with pauses between them while
+producers wait. A follower that has much to fetch asks again as soon as it has appended what it got. So it
+keeps two brokers busy without a break, and what acks=all waits for stands in the same queues. While producers
+wait a chunk is smaller, and after it the follower is paused for as long as the chunk was under way, from its
+answer to the next fetch: the busier the brokers are, the longer that takes. So catching up has about half of
+their time. Partitions in which the follower is in the ISR, or about to be, are answered during the pause too,
+because producers wait for it there.
 
 There is no pause when no producer waits, nor for a follower that would not catch up then: it has to advance
 at least twice as fast as producers write.
@@ -52,6 +51,25 @@ from minikafka.metrics.stats import SimpleRate, WindowConfig
 from minikafka.named_tuple import NamedTuple
 from minikafka.server.runtime.fast_paths import SWITCHED_OFF, FastPath
 from minikafka.types import BrokerId, TopicPartition
+
+CATCH_UP_BYTES_MAX = 1 << 18
+"""A chunk. While 20 followers moved under load, at 220 to 240 MB/s in each case, the p99 of produce was about
+16 ms with it, 28 ms with four times as much, and over 100 ms with the 10 MiB of
+``replica.fetch.response.max.bytes``."""
+
+CATCH_UP_BYTES_MAX_UNDER_LOAD = 1 << 17
+"""A chunk while producers with acks=all wait. Not always, because a throttled follower pauses after each
+answer, whatever came, and so would take a tenth longer.
+
+With it and the pauses 20 followers moved at 126 to 211 MB/s instead of 200 to 310. The p99 of produce was
+1.9 to 2.9 times that of quiet for librdkafka and 2.1 to 3.8 times for Kafka's producer, instead of 2.5 to 4.2
+and 3.0 to 3.6.
+"""
+
+PAUSE_MS_MAX = 100
+"""Also after a chunk whose follower fetched again much later, because it was in sync or away meanwhile."""
+
+_NS_IN_MS = 1_000_000
 
 
 class ReplicationQuotaManager:
@@ -166,26 +184,6 @@ class ReplicationQuotas:
 
 def _limit(bytes_per_s: int) -> int | None:
     return None if bytes_per_s == LONG_MAX else bytes_per_s
-
-
-CATCH_UP_BYTES_MAX = 1 << 18
-"""A chunk. While 20 followers moved under load, at 220 to 240 MB/s in each case, the p99 of produce was about
-16 ms with it, 28 ms with four times as much, and over 100 ms with the 10 MiB of
-``replica.fetch.response.max.bytes``."""
-
-CATCH_UP_BYTES_MAX_UNDER_LOAD = 1 << 17
-"""A chunk while producers with acks=all wait. Not always, because a throttled follower pauses after each
-answer, whatever came, and so would take a tenth longer.
-
-With it and the pauses 20 followers moved at 126 to 211 MB/s instead of 200 to 310. The p99 of produce was
-1.9 to 2.9 times that of quiet for librdkafka and 2.1 to 3.8 times for Kafka's producer, instead of 2.5 to 4.2
-and 3.0 to 3.6.
-"""
-
-PAUSE_MS_MAX = 100
-"""Also after a chunk whose follower fetched again much later, because it was in sync or away meanwhile."""
-
-_NS_IN_MS = 1_000_000
 
 
 class CatchUpLag(NamedTuple):

@@ -1,13 +1,11 @@
 """The event loop: its timers, and how busy it is.
 
-The timing wheel on an event loop: one timer handle for the next bucket, however many tasks wait.
+**Timers** (``LoopTimer``): the timing wheel on an event loop, one timer handle for the next bucket, however
+many tasks wait. Kafka's reaper thread (``DelayedOperationPurgatory.ExpiredOperationReaper``) polls every 200
+ms; here the loop wakes exactly when the next bucket is due, and not at all when nothing waits.
 
-Kafka's reaper thread (``DelayedOperationPurgatory.ExpiredOperationReaper``) polls every 200 ms; here the
-loop wakes exactly when the next bucket is due, and not at all when nothing waits.
-
-How busy the event loop is: how late its timers fire, and how much CPU its thread uses.
-
-A broker is one thread, so both say what Kafka's idle ratios of network and request handler threads say.
+**Lag**: how late its timers fire, and how much CPU its thread uses. A broker is one thread, so both say what
+Kafka's idle ratios of network and request handler threads say.
 """
 
 from __future__ import annotations
@@ -18,11 +16,17 @@ from collections import deque
 
 from minikafka.clock import Clock
 from minikafka.metrics.request_metrics import Reservoir
-from minikafka.purgatory.purgatory import DelayedOperation, fail
-from minikafka.purgatory.timing_wheel import Timer, TimerTask
+from minikafka.purgatory import DelayedOperation, Timer, TimerTask, fail
 from minikafka.system_clock import thread_cpu_ns
 
 logger = logging.getLogger(__name__)
+
+PROBE_INTERVAL_MS = 500
+PROBES_OF_SHARE = 20
+"""The CPU's share is that of the last ten seconds."""
+
+PROBES_OF_LAG = 120
+"""The quantiles are those of the last minute."""
 
 
 class LoopTimer(Timer):
@@ -72,14 +76,6 @@ class LoopTimer(Timer):
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-
-
-PROBE_INTERVAL_MS = 500
-PROBES_OF_SHARE = 20
-"""The CPU's share is that of the last ten seconds."""
-
-PROBES_OF_LAG = 120
-"""The quantiles are those of the last minute."""
 
 
 class LoopLag:

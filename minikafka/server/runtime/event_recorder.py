@@ -18,9 +18,8 @@ from typing import Final
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.files import Files
-from minikafka.flight_recorder.event_file import EventFile
 from minikafka.flight_recorder.events import Event
-from minikafka.flight_recorder.ring import EventRing
+from minikafka.flight_recorder.storage import EventFile, EventRing
 from minikafka.server.runtime.log_io import LogIo
 
 logger = logging.getLogger(__name__)

@@ -23,6 +23,9 @@ from typing import Final
 NEVER: Final = -1
 """An epoch that never is."""
 
+SWITCHED_OFF: Final[set[FastPath]] = set()
+"""In brokers that are made from now on. For measuring and for tests; no configuration sets it."""
+
 
 class FastPath(Enum):
     """What can be switched off."""
@@ -32,10 +35,6 @@ class FastPath(Enum):
     HEARTBEAT = "heartbeat"
     CATCH_UP = "catch_up"
     """The pace of followers (``server/replica/replication_quotas``)."""
-
-
-SWITCHED_OFF: Final[set[FastPath]] = set()
-"""In brokers that are made from now on. For measuring and for tests; no configuration sets it."""
 
 
 class FastPaths:

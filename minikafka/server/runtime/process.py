@@ -1,23 +1,22 @@
-"""What the process has a limited amount of: file descriptors, and time for collections of garbage.
+"""The process: how long its start took, and what it has a limited amount of.
 
-File descriptors: how many this process may have, and what they are for.
+**Start.** ``StartPhases`` says how long each part of a broker's start took. Kafka has it in the times of its
+log lines.
 
-Kafka keeps every segment's files open and asks for a limit of 100,000. Here the limit bounds connections and
-how many files stay open, not how many partitions there can be (``log/files/open_files``).
+**File descriptors**: how many this process may have, and what they are for. Kafka keeps every segment's files
+open and asks for a limit of 100,000. Here the limit bounds connections and how many files stay open, not how
+many partitions there can be (``log/files/open_files``).
 
-Short full collections of garbage, however much the broker keeps.
+**Time for garbage.** A full collection goes through everything while all threads stand still: 15 ms for each
+1,000 partitions, to find next to nothing, since partitions stay. What has lived through one is therefore set
+aside (``gc.freeze``), and the next goes through what has come since. So full collections are short, however
+much the broker keeps. After ``EVERYTHING_AFTER_MS`` one goes through everything again, so that cycles of
+objects that were set aside and are not used any more do not stay for good.
 
-A full collection goes through everything while all threads stand still: 15 ms for each 1,000 partitions, to
-find next to nothing, since partitions stay. What has lived through one is therefore set aside
-(``gc.freeze``), and the next goes through what has come since. After ``EVERYTHING_AFTER_MS`` one goes
-through everything again, so that cycles of objects that were set aside and are not used any more do not stay
-for good.
-
-Memory that was freed stays with the process, up to a bound, and is handed out again.
-
-The buffers of fetch answers come and go, a few megabytes at a time. glibc by default gives memory at the top
-of its heap back to the kernel from 128 KiB on, and each next answer then takes new pages, one fault and 4 KiB
-of zeros at a time: on a virtual machine that was 0.6 core-seconds a GB, twice what reading and sending took.
+**Memory** that was freed stays with the process, up to a bound, and is handed out again. The buffers of fetch
+answers come and go, a few megabytes at a time. glibc by default gives memory at the top of its heap back to
+the kernel from 128 KiB on, and each next answer then takes new pages, one fault and 4 KiB of zeros at a time:
+on a virtual machine that was 0.6 core-seconds a GB, twice what reading and sending took.
 """
 
 from __future__ import annotations
@@ -50,6 +49,45 @@ before the first of them can be refused."""
 
 HTTP_SHARE = 32
 """One in so many at most is for connections to the HTTP port."""
+
+KEPT_BYTES_MAX = 32 << 20
+"""Free memory above it goes back. A few answers of ``apis.fetch.CONSUMER_ANSWER_BYTES_MAX`` are in it."""
+
+EVERYTHING_AFTER_MS = 600_000
+
+_OLDEST_GENERATION = 2
+
+full_collections: Final[deque[LongCollection]] = deque(maxlen=16)
+"""The last ones of this process."""
+
+
+class StartPhase(NamedTuple):
+    name: str
+    duration_ms: int
+
+
+class StartPhases:
+    """One start, from the moment at which this is made. Each part is told of when it is done."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.began_ms = self._last_ms = clock.monotonic_ms()
+        """On the monotonic clock."""
+        self.phases: list[StartPhase] = []
+
+    def __repr__(self) -> str:
+        return f"StartPhases({', '.join(f'{name} {ms} ms' for name, ms in self.phases)})"
+
+    def done(self, name: str) -> None:
+        """Everything since the phase before."""
+        now_ms = self._clock.monotonic_ms()
+        self.phases.append(StartPhase(name, now_ms - self._last_ms))
+        self._last_ms = now_ms
+
+    @property
+    def total_ms(self) -> int:
+        """Of those that are done."""
+        return self._last_ms - self.began_ms
 
 
 class DescriptorBudget(NamedTuple):
@@ -103,10 +141,6 @@ def raise_limit() -> int:
     return wanted
 
 
-KEPT_BYTES_MAX = 32 << 20
-"""Free memory above it goes back. A few answers of ``apis.fetch.CONSUMER_ANSWER_BYTES_MAX`` are in it."""
-
-
 def keep_freed_memory() -> None:
     """For the whole process. Harmless where the allocator is not glibc's.
 
@@ -118,21 +152,12 @@ def keep_freed_memory() -> None:
     bytes(KEPT_BYTES_MAX // 2)
 
 
-EVERYTHING_AFTER_MS = 600_000
-
-_OLDEST_GENERATION = 2
-
-
 class LongCollection(NamedTuple):
     """A full collection of garbage; everything else waits for it."""
 
     at_ms: int
     """On the monotonic clock."""
     duration_ms: float
-
-
-full_collections: Final[deque[LongCollection]] = deque(maxlen=16)
-"""The last ones of this process."""
 
 
 class FullCollections:

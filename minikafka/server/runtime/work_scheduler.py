@@ -14,10 +14,8 @@ Hundreds may ask for much at the same moment. Others are served meanwhile:
 - The longest step of a piece of work does not count. In it the process was interrupted, or it imported what
   the first request of an API needs (50 ms for a Produce), which is no sign of more to come.
 
-Time slices of the event loop: long work in the loop's own state lets others in between.
-
-What belongs to the loop (logs, partitions, metadata) cannot go to a thread; so the work on a thousand of them
-is done in slices. Kafka's broker has threads for this, which the operating system slices.
+**Time slices** (``TimeSlice``). What belongs to the loop (logs, partitions, metadata) cannot go to a thread;
+so the work on a thousand of them lets others in between.
 """
 
 from __future__ import annotations
@@ -40,6 +38,29 @@ from minikafka.types import Buffer
 SLICE_MS = 5
 """How long one piece of work keeps the loop. A produce request takes 0.02 ms: this is what others
 notice."""
+
+_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _SharedSlices] = WeakKeyDictionary()
+
+T = TypeVar("T")
+
+FIRST_SLICE_MS = 2
+"""How long a piece of work may last where it arrives. Metadata of 200 topics take as long."""
+
+LONG_MS = 5
+"""Work that has had so much stands in the line of the long ones."""
+
+BUSY_SLICE_NS = 250_000
+"""The first slice where other work waits in line: a request of one topic is answered in less."""
+
+IDLE_TURN_NS = 100_000
+"""In a turn of the loop that was shorter there was nothing else to do."""
+
+UNCOUNTED_NS = 200_000
+"""A first slice that took less does not count for its turn: most requests do, and cost no timer."""
+
+FULL_COLLECTIONS_HELD = 1 << 30
+"""As a threshold of the garbage collector: never. A full collection goes through all that a large request is
+made of, 0.3 s in one go, to find that it is still used."""
 
 
 class _SharedSlices:
@@ -70,9 +91,6 @@ class _SharedSlices:
             loop.call_soon(self._turn, loop)
 
 
-_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _SharedSlices] = WeakKeyDictionary()
-
-
 class TimeSlice:
     """Made where the work begins; ``give_way`` after each small step of it. A turn of the loop has one slice
     for all of them together: hundreds of clients may have topics created at the same moment."""
@@ -91,28 +109,6 @@ class TimeSlice:
         """Let all other tasks have a turn, if these have lasted long enough."""
         if self._loop.time() >= self._shared.ends_at:
             await self._shared.next(self._loop)
-
-
-T = TypeVar("T")
-
-FIRST_SLICE_MS = 2
-"""How long a piece of work may last where it arrives. Metadata of 200 topics take as long."""
-
-LONG_MS = 5
-"""Work that has had so much stands in the line of the long ones."""
-
-BUSY_SLICE_NS = 250_000
-"""The first slice where other work waits in line: a request of one topic is answered in less."""
-
-IDLE_TURN_NS = 100_000
-"""In a turn of the loop that was shorter there was nothing else to do."""
-
-UNCOUNTED_NS = 200_000
-"""A first slice that took less does not count for its turn: most requests do, and cost no timer."""
-
-FULL_COLLECTIONS_HELD = 1 << 30
-"""As a threshold of the garbage collector: never. A full collection goes through all that a large request is
-made of, 0.3 s in one go, to find that it is still used."""
 
 
 class _Line:

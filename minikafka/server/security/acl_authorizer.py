@@ -10,8 +10,7 @@ does that at TRACE, which Python does not have.
 Decisions are not cached: one takes about as long as a look-up of its five parts in a cache would. So there is
 nothing here that could hold after its ACL has gone.
 
-The ACLs in the coordination store: read, changed, and kept in memory as the other brokers change them.
-
+**The ACLs in the store** (``AclStore``): read, changed, and kept in memory as the other brokers change them.
 Kafka: the part of ``AclAuthorizer`` (3.9) that ZooKeeper is for, ``ZkAclStore``, ``ZkAclChangeStore``. The
 nodes, their JSON and the notifications are Kafka's (``coordination/paths``), so brokers of both kinds on one
 ZooKeeper have the same ACLs.
@@ -53,8 +52,7 @@ from minikafka.coordination.store import (
     parent_of,
 )
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.metrics.broker_stats import AuthorizerMetrics
-from minikafka.metrics.refusals import RefusedKind
+from minikafka.metrics.broker_stats import AuthorizerMetrics, RefusedKind
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import (
@@ -73,11 +71,18 @@ from minikafka.security.acl import (
     parse_super_users,
 )
 from minikafka.security.authorizer_data import AuthorizerData, Decision
-from minikafka.server.cluster.change_notifications import RETRY_PAUSE_MS, ChangeNotifications
-from minikafka.server.cluster.coordination_store import gather_some, mapped_store_failures
+from minikafka.server.cluster.coordination_store import (
+    RETRY_PAUSE_MS,
+    ChangeNotifications,
+    gather_some,
+    mapped_store_failures,
+)
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.security.authorizer import Asker
 from minikafka.steps import Steps
+
+logger = logging.getLogger(__name__)
+audit_logger = logging.getLogger(AUDIT_LOGGER)
 
 UPDATE_RETRIES_MAX = 10
 """``AclAuthorizer.maxUpdateRetries``: lost races for one node before a change gives up."""
@@ -95,6 +100,12 @@ this one keeps a request from making the JSON of a million."""
 Entries = frozenset[AccessControlEntry]
 Change = Callable[[Entries], Awaitable[Entries]]
 """The ACLs of a pattern → what they are to be. Called again when another broker was faster."""
+
+CLASS_NAMES = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+"""Of ``authorizer.class.name``; one authorizer, which does as both do."""
 
 
 class Deletion(NamedTuple):
@@ -439,16 +450,6 @@ def _too_many(pattern: ResourcePattern, count: int) -> KafkaError:
         ErrorCode.INVALID_REQUEST,
         f"{count} ACLs of {pattern} are too many: together they must fit into {DATA_BYTES_MAX} bytes",
     )
-
-
-logger = logging.getLogger(__name__)
-audit_logger = logging.getLogger(AUDIT_LOGGER)
-
-CLASS_NAMES = (
-    "kafka.security.authorizer.AclAuthorizer",
-    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-)
-"""Of ``authorizer.class.name``; one authorizer, which does as both do."""
 
 
 def authorizer_data(config: BrokerConfig) -> AuthorizerData:

@@ -6,8 +6,7 @@ Kafka: ``SaslChannelBuilder``, ``CredentialProvider``, ``ScramServerCallbackHand
 There is one on a broker that has a SASL listener. A change of the configuration holds for the logins that
 begin afterwards; one that cannot be used is logged, and what was before holds.
 
-The keys that an issuer of tokens signs with: read from a file or a URL, and again from time to time.
-
+**The keys that an issuer of tokens signs with**: read from a file or a URL, and again from time to time.
 Kafka: ``RefreshingHttpsJwks``, ``RefreshingHttpsJwksVerificationKeyResolver``,
 ``JwksFileVerificationKeyResolver``; KIP-768.
 
@@ -33,12 +32,7 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
 from minikafka.config.definition import parse_value
 from minikafka.config.listeners import Listener
-from minikafka.config.security import (
-    SecurityConfig,
-    jaas_config_name,
-    jaas_configs,
-    listener_property,
-)
+from minikafka.config.security import SecurityConfig, jaas_config_name, jaas_configs, listener_property
 from minikafka.coordination import paths
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError
 from minikafka.errors import ConfigError
@@ -72,12 +66,29 @@ from minikafka.server.security.sasl_authenticator import (
 )
 from minikafka.server.security.scram_credentials import ScramCredentials
 
+logger = logging.getLogger(__name__)
+
 TIMEOUT_S: Final = 10
 """Kafka has none for the whole; its connect and read timeouts are the system's."""
 JWKS_BYTES_MAX: Final = 1_000_000
 """Issuers have a handful of keys, of half a kilobyte each."""
 WANTED_PAUSE_MS: Final = 10_000
 CHUNK_BYTES: Final = 65_536
+
+NONCE_BITS: Final = 160
+"""Kafka's have 130."""
+SECRET_BYTES: Final = 32
+
+_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
+SECURED_VALIDATORS: Final = (
+    f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
+    f"{_OAUTH}.secured.OAuthBearerValidatorCallbackHandler",
+)
+"""``sasl.server.callback.handler.class`` that mean what is done anyway."""
+UNSECURED_VALIDATOR: Final = f"{_OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+UNSECURED_OPTION_PREFIX: Final = "unsecuredValidator"
+
+_MakeServer = Callable[[], SaslServer]
 
 
 class JwksSettings(NamedTuple):
@@ -217,24 +228,6 @@ def _read_all(file: IO[bytes], deadline: float) -> bytes:
         if time.monotonic() > deadline:
             raise ValueError(f"it does not come within {TIMEOUT_S} s")
     return data
-
-
-logger = logging.getLogger(__name__)
-
-NONCE_BITS: Final = 160
-"""Kafka's have 130."""
-SECRET_BYTES: Final = 32
-
-_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
-SECURED_VALIDATORS: Final = (
-    f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
-    f"{_OAUTH}.secured.OAuthBearerValidatorCallbackHandler",
-)
-"""``sasl.server.callback.handler.class`` that mean what is done anyway."""
-UNSECURED_VALIDATOR: Final = f"{_OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
-UNSECURED_OPTION_PREFIX: Final = "unsecuredValidator"
-
-_MakeServer = Callable[[], SaslServer]
 
 
 async def read_login_secret(store: CoordinationStore, rng: random.Random) -> bytes:

@@ -43,8 +43,7 @@ from typing import Final, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
-from minikafka.metrics.broker_stats import AuthenticationMetrics
-from minikafka.metrics.refusals import RefusedKind
+from minikafka.metrics.broker_stats import AuthenticationMetrics, RefusedKind
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, Handler, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, ApiKey

@@ -1,7 +1,6 @@
 """``--secure`` on this machine: ``security.secure_setup`` with its clock, its name and its random numbers.
 
-Users that are there before a broker begins: without the first, no admin could log in to make another.
-
+**The first users** are there before a broker begins: without one, no admin could log in to make another.
 Kafka: ``kafka-configs.sh --zookeeper … --alter --add-config SCRAM-…`` before the first start (3.9), and
 ``kafka-storage.sh format --add-scram`` (KIP-900). The credentials are where both look for them:
 ``/config/users/NAME``.
@@ -36,6 +35,11 @@ from minikafka.server.runtime.log_io import LogIo
 if TYPE_CHECKING:
     from minikafka.security.secure_setup import FirstUser
 
+SALT_BYTES = 26
+"""About what ``ScramFormatter.secureRandomBytes`` makes."""
+WRITE_ATTEMPTS_MAX = 10
+"""The brokers of a cluster may all begin with the same users at once."""
+
 
 def make_secure_setup(given: Mapping[str, Setting], directory: str | None = None) -> SecureSetup:
     """What a broker with ``given`` properties needs, made in ``directory`` (beside the data) where it is not
@@ -47,12 +51,6 @@ def make_secure_setup(given: Mapping[str, Setting], directory: str | None = None
         now=datetime.now(UTC),
         new_password=secrets.token_urlsafe,
     )
-
-
-SALT_BYTES = 26
-"""About what ``ScramFormatter.secureRandomBytes`` makes."""
-WRITE_ATTEMPTS_MAX = 10
-"""The brokers of a cluster may all begin with the same users at once."""
 
 
 async def ensure_users(store: CoordinationStore, users: Sequence[FirstUser], *, log_io: LogIo) -> None:

@@ -10,12 +10,11 @@ trust among themselves.
 Where it differs from Kafka: files are looked at every few seconds; Kafka looks when a client alters the
 configuration.
 
-How this broker reaches the others: by the protocol of the listener that brokers use, as its own client.
-
-Kafka: ``ChannelBuilders.clientChannelBuilder`` of the inter-broker listener, ``JaasContext``.
-A connection has what is configured when it is made: new stores, another password or mechanism hold from the
-next connection on. The key store of the listener is what this broker shows, its trust store what it believes,
-and the options ``username`` and ``password`` of the listener's JAAS configuration are whom it logs in as.
+**To the other brokers** it goes by the protocol of the listener that brokers use, as its own client. Kafka:
+``ChannelBuilders.clientChannelBuilder`` of the inter-broker listener, ``JaasContext``. A connection has what
+is configured when it is made: new stores, another password or mechanism hold from the next connection on. The
+key store of the listener is what this broker shows, its trust store what it believes, and the options
+``username`` and ``password`` of the listener's JAAS configuration are whom it logs in as.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 else:
     tls = deferred("minikafka.security.tls", at_start_or_never=True)
 
-
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 3.0
@@ -61,6 +59,9 @@ EXPIRY_WARNING_MS = 14 * 24 * 3_600_000
 
 Stamps = tuple[tuple[int, int, int] | None, ...]
 """Of each file inode, size and time of the last change (ns); None: it is not there."""
+
+ClientContext = Callable[[str], "ssl.SSLContext"]
+"""The current context of a listener, for connections that this broker makes (``TransportSecurity``)."""
 
 
 class _Loaded(NamedTuple):
@@ -292,10 +293,6 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-ClientContext = Callable[[str], "ssl.SSLContext"]
-"""The current context of a listener, for connections that this broker makes (``TransportSecurity``)."""
 
 
 class InterBrokerConnect:

@@ -33,15 +33,15 @@ from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
-from minikafka.server.runtime.features import DEAD_LETTER_QUEUES, SHARE_VERSION
+from minikafka.server.cluster.features import DEAD_LETTER_QUEUES, SHARE_VERSION
 from minikafka.types import NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.coordinator.group.environment import ShareGroupSettings
+    from minikafka.server.cluster.features import FinalizedFeatures
     from minikafka.server.configs.service import ConfigService
     from minikafka.server.replica.partition import Partition
     from minikafka.server.replica.replica_manager import ReplicaManager
-    from minikafka.server.runtime.features import FinalizedFeatures
     from minikafka.server.runtime.log_io import LogIo
     from minikafka.server.share.hosted_share_partition import ShareCounts
     from minikafka.server.topics.topic_service import TopicService

@@ -20,7 +20,7 @@ from minikafka.log.segment.fetch_data import ColdRead, FetchData, FetchedAborted
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import ControlRecordType, iterate_records, read_end_transaction_marker
-from minikafka.purgatory.purgatory import DelayedOperation
+from minikafka.purgatory import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo

@@ -49,8 +49,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.request_metrics import Histogram
 from minikafka.named_tuple import NamedTuple
-from minikafka.purgatory.purgatory import DelayedOperation
-from minikafka.purgatory.timing_wheel import Timer, TimerTask
+from minikafka.purgatory import DelayedOperation, Timer, TimerTask
 from minikafka.server.replica.partition import LATEST_TIMESTAMP, OffsetAndEpoch, Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
@@ -87,6 +86,9 @@ ENDING = frozenset(
     }
 )
 """After these the share partition is not what it was (``fencedSharePartitionHandler``)."""
+
+_Submitted = tuple["Transition", "asyncio.Future[KafkaError | None]"]
+"""What is to be persisted, and who is told when it is."""
 
 
 class ShareKey(NamedTuple):
@@ -173,10 +175,6 @@ class ShareParts(NamedTuple):
     settings_of: Callable[[str], ShareGroupSettings]
     counts: ShareCounts
     dead_letters: DeadLetterQueues
-
-
-_Submitted = tuple["Transition", "asyncio.Future[KafkaError | None]"]
-"""What is to be persisted, and who is told when it is."""
 
 
 class _State(Enum):

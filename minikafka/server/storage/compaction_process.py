@@ -5,7 +5,7 @@ ranges, nothing else: it writes ``.cleaned`` files, which the broker puts into i
 at the lowest priority and is gone at once when the broker is: its input ends then, whatever it is doing, so
 that it never writes into a directory which the next broker has opened.
 
-A limit on bytes a second for work that can pause between its steps. Kafka: ``Throttler``
+Work that can pause between its steps has a limit on bytes a second. Kafka: ``Throttler``
 (``log.cleaner.io.max.bytes.per.second``).
 """
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 else:
     cleaner = deferred("minikafka.log.compaction.cleaner")
 
+NICENESS = 19
+"""The least priority there is: a broker that wants the core gets it."""
+
 
 class Pace:
     """How long to pause. What was not used while the work rested is lost, so there are no bursts."""
@@ -48,10 +51,6 @@ class Pace:
             return 0
         self._due_ms = max(self._due_ms, now_ms) + size_bytes * 1000 / self._bytes_per_second
         return int(self._due_ms - now_ms)
-
-
-NICENESS = 19
-"""The least priority there is: a broker that wants the core gets it."""
 
 
 class Request(msgspec.Struct, frozen=True):

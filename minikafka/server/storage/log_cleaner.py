@@ -22,13 +22,12 @@ A log whose records cannot be read, or whose compaction ended with a bug, is nam
 until the broker restarts. A disk that fails goes offline with its logs; a full one only keeps its logs
 from being compacted until there is room.
 
-Where a compaction is worked off: in a process of its own, or step by step on the disk thread.
-
-A process is for what the operating system's files hold. Compacting takes seconds of computing a gigabyte; a
-thread of the broker takes turns with the loop for that (the interpreter's lock). Measured with 1 GB and two
-processors: a producer's p99 was 6.2 times that of a quiet broker beside the thread, 1.7 to 2.8 times beside
-the process, and the process was no slower (260 to 330 MB/s). It is started when there is work, kept while
-there is more, and costs an idle broker nothing.
+**Where a compaction is worked off**: in a process of its own, or step by step on the disk thread. A process
+is for what the operating system's files hold. Compacting takes seconds of computing a gigabyte; a thread of
+the broker takes turns with the loop for that (the interpreter's lock). Measured with 1 GB and two processors:
+a producer's p99 was 6.2 times that of a quiet broker beside the thread, 1.7 to 2.8 times beside the process,
+and the process was no slower (260 to 330 MB/s). It is started when there is work, kept while there is more,
+and costs an idle broker nothing.
 
 Step by step is for files that only this process has: those of a simulation, or of a test that takes them
 away.
@@ -81,8 +80,12 @@ else:
     cleaner = deferred("minikafka.log.compaction.cleaner")
     staged = deferred("minikafka.log.compaction.staged_compaction")
 
+logger = logging.getLogger(__name__)
 
 _MODULE = "minikafka.server.storage.compaction_process"
+
+_READ_BYTES_MIN = 64 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CompactionProcessDied(MinikafkaError):
@@ -232,12 +235,6 @@ def _start() -> subprocess.Popen[bytes]:
         start_new_session=True,  # Ctrl-C is for the broker, which then lets this one go
         env=os.environ | {"PYTHONPATH": path},
     )
-
-
-logger = logging.getLogger(__name__)
-
-_READ_BYTES_MIN = 64 * 1024
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RemoveLater(Protocol):

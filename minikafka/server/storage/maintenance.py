@@ -6,10 +6,9 @@ wait for a disk are one for each log directory, so that a disk that hangs holds 
 decides runs on the loop, where the logs live; the part that waits for the disk runs on the thread of the log
 directory; and only after that has succeeded is the outcome noted on the loop (the recovery point rises).
 
-What waits for a disk, done on the thread of its log directory, and what follows when the disk fails.
-
-Log directories do not wait for each other. A caller that hands a ``DiskWriter`` work for several waits for
-all of them, so the maintenance hands in that of one. What requests left goes into
+**What waits for a disk** (``DiskWriter``) is done on the thread of its log directory; what follows when the
+disk fails, here. Log directories do not wait for each other. A caller that hands a ``DiskWriter`` work for
+several waits for all of them, so the maintenance hands in that of one. What requests left goes into
 ``DiskLanes``: a lane is a log directory's queue with one task. A disk that hangs holds up its own lane; what
 comes for it meanwhile waits there, the same log once.
 
@@ -40,15 +39,24 @@ if TYPE_CHECKING:
     from minikafka.log.segment.log_segments import DeletedFiles
     from minikafka.log.unified_log import UnifiedLog
 
-
 logger = logging.getLogger(__name__)
-
 
 T = TypeVar("T")
 
 ITEMS_PER_HOP = 32
 """Pieces of work that go to a disk thread together: at 4 ms for a piece of two fsyncs, others wait for
 their turn an eighth of a second, and the hops cost next to nothing."""
+
+SLEEP_MS_MAX = 24 * 60 * 60 * 1000
+"""An interval of "never" (2^63-1 ms, Kafka's default of the flush scheduler) is slept in days."""
+
+REMOVAL_INTERVAL_MS = 1000
+"""How often files whose delay has passed are looked for; the delay itself is ``file.delete.delay.ms``."""
+
+CORRECTION_PAUSE_US = 500
+"""For each log of the broker, between two corrections of checkpoints that only name partitions which are
+gone. To encode all four takes 5 us for each log, so that is a hundredth of the loop. Without a pause they
+were encoded after every few deletions, and those of 20,000 partitions took 47 CPU s."""
 
 
 class _TimedFlush:
@@ -259,19 +267,6 @@ class DiskLanes:
             lane = self._lanes[log_directory] = DiskLane(self._disk)
             self._supervisor.start(f"disk-work {log_directory}", lane.run, restart=Restart.STOP_BROKER)
         return lane
-
-
-SLEEP_MS_MAX = 24 * 60 * 60 * 1000
-"""An interval of "never" (2^63-1 ms, Kafka's default of the flush scheduler) is slept in days."""
-
-REMOVAL_INTERVAL_MS = 1000
-"""How often files whose delay has passed are looked for; the delay itself is ``file.delete.delay.ms``."""
-
-
-CORRECTION_PAUSE_US = 500
-"""For each log of the broker, between two corrections of checkpoints that only name partitions which are
-gone. To encode all four takes 5 us for each log, so that is a hundredth of the loop. Without a pause they
-were encoded after every few deletions, and those of 20,000 partitions took 47 CPU s."""
 
 
 class Maintenance:

@@ -1,27 +1,27 @@
-"""Creating, growing and deleting topics: checked here, written to the store, done by the controller.
+"""Topics are created, grown, deleted and moved: checked here, written to the store, done by the controller.
 
-Kafka: ``ZkAdminManager`` and ``ReplicationControlManager`` (what may be done), ``AutoTopicCreationManager``,
-``DelayedCreatePartitions``, ``DelayedDeleteTopics``. Any broker serves these requests. It writes what is
-wanted (``/brokers/topics/T`` and ``/config/topics/T`` in one ``multi``, or ``/admin/delete_topics/T``), the
-store decides between two who want the same, and the controller, which watches those nodes, chooses leaders
-and tells the brokers. The answer waits until this broker has heard of it, so a client that is told of a topic
-finds it.
+Any broker serves these requests. It writes what is wanted, the store decides between two who want the same,
+and the controller, which watches those nodes, chooses leaders and tells the brokers.
+
+**Creating, growing, deleting** (``TopicService``): ``/brokers/topics/T`` and ``/config/topics/T`` in one
+``multi``, or ``/admin/delete_topics/T``. The answer waits until this broker has heard of it, so a client that
+is told of a topic finds it. Kafka: ``ZkAdminManager`` and ``ReplicationControlManager`` (what may be done),
+``AutoTopicCreationManager``, ``DelayedCreatePartitions``, ``DelayedDeleteTopics``.
+
+**Moving partitions to other brokers** (``ReassignmentService``): the request goes into the topic's node, on
+condition that it is what was read, so it never undoes what the controller or another broker has written.
+Kafka: the first step of ``KafkaController.processPartitionReassignments`` (what may be done, and U1) and
+``ReplicationControlManager.alterPartitionReassignments``; KIP-455, KIP-860. Invariants: each partition has
+its own outcome, and a bad one does not keep back the others; the good ones of a topic are written together; a
+node says of a partition where it comes from for as long as it is being moved.
+
+**Internal topics of streams applications** (``InternalTopics``, KIP-1071), which a heartbeat finds missing.
+No answer waits for them: later heartbeats find the topics, or hear why they could not be created. A topic is
+created by one task at a time, however many members ask for it. Kafka:
+``AutoTopicCreationManager.createStreamsInternalTopics`` and ``getStreamsInternalTopicCreationErrors``.
 
 Where it differs from Kafka: there every such request goes to the controller, and other brokers answer
-NOT_CONTROLLER or forward it.
-
-Moving partitions to other brokers: checked here, written to the store, done by the controller.
-
-Kafka: the first step of ``KafkaController.processPartitionReassignments`` (what may be done, and U1: the
-request in the topic's node) and ``ReplicationControlManager.alterPartitionReassignments``; KIP-455, KIP-860.
-Any broker serves this, as with everything about topics (``topic_service``): the topic's node is written on
-condition that it is what was read, so a request never undoes what the controller or another broker has
-written.
-
-Invariants: each partition has its own outcome, and a bad one does not keep back the others; the good ones of
-a topic are written together; a node says of a partition where it comes from for as long as it is being moved.
-
-Where it differs from Kafka: there the answer comes when the controller has begun. Here it comes when the
+NOT_CONTROLLER or forward it. A reassignment is answered there when the controller has begun; here when the
 request is written, which survives whatever becomes of the controller; ``ongoing`` shows it from then on.
 """
 
@@ -31,10 +31,12 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
+from minikafka.clock import Clock
 from minikafka.config.resolution import ConfigEntry
 from minikafka.controller.assignment import BrokerMetadata, assign_replicas
 from minikafka.coordination.store import CoordinationStore
@@ -55,160 +57,25 @@ from minikafka.server.cluster.topic_validation import (
     validate_topic_name,
 )
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.topics.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition, joined
 
+logger = logging.getLogger(__name__)
+
 Targets = Mapping[TopicPartition, Sequence[int] | None]
 """Where each partition is to be, the preferred leader first; None: where it was before it was being moved."""
 
-
-class ReassignmentService:
-    """See the module header."""
-
-    def __init__(self, *, store: CoordinationStore, metadata: MetadataCache) -> None:
-        self._store = TopicStore(store)
-        self._metadata = metadata
-
-    def __repr__(self) -> str:
-        return f"ReassignmentService({self._store!r})"
-
-    # Asking
-
-    async def alter(
-        self, targets: Targets, *, allow_replication_factor_change: bool = True
-    ) -> dict[TopicPartition, KafkaError | None]:
-        """Request reassignments, or cancel them. What became of each request: None when it is written, or
-        when its target is reached already.
-
-        Errors are UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
-        NO_REASSIGNMENT_IN_PROGRESS, and REQUEST_TIMED_OUT while the store cannot be reached.
-        """
-        by_topic: dict[str, dict[int, Sequence[int] | None]] = defaultdict(dict)
-        time_slice = TimeSlice()
-        for (topic, partition), target in targets.items():
-            await time_slice.give_way()
-            by_topic[topic][partition] = target
-        outcomes = await gather_some(
-            self._alter_topic(name, wanted, allow_replication_factor_change=allow_replication_factor_change)
-            for name, wanted in by_topic.items()
-        )
-        found = dict(zip(by_topic, outcomes, strict=True))
-        answers: dict[TopicPartition, KafkaError | None] = {}
-        for each in targets:
-            await time_slice.give_way()
-            answers[each] = found[each.topic][each.partition]
-        return answers
-
-    async def _alter_topic(
-        self,
-        name: str,
-        targets: Mapping[int, Sequence[int] | None],
-        *,
-        allow_replication_factor_change: bool,
-    ) -> Mapping[int, KafkaError | None]:
-        try:
-            for _ in range(ATTEMPTS_MAX):
-                topic = await self._read(name)
-                errors: dict[int, KafkaError | None] = dict.fromkeys(targets)
-                changed: dict[int, ReplicaAssignment] = {}
-                time_slice = TimeSlice()
-                for partition, target in targets.items():
-                    await time_slice.give_way()
-                    try:
-                        wanted = self._reassigned(
-                            topic,
-                            partition,
-                            target,
-                            allow_replication_factor_change=allow_replication_factor_change,
-                        )
-                    except KafkaError as error:
-                        errors[partition] = error
-                        continue
-                    if wanted != topic.assignment[partition]:
-                        changed[partition] = wanted
-                if not changed or await self._store.replace_assignments(topic, changed):
-                    _log(name, changed)
-                    return errors
-            raise contended(name)
-        except KafkaError as error:
-            return dict.fromkeys(targets, error)
-
-    async def _read(self, name: str) -> StoredTopic:
-        topic = await self._store.read(name)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
-        if await self._store.is_to_be_deleted(name):
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name} is currently being deleted."
-            )
-        return topic
-
-    def _reassigned(
-        self,
-        topic: StoredTopic,
-        partition: int,
-        target: Sequence[int] | None,
-        *,
-        allow_replication_factor_change: bool,
-    ) -> ReplicaAssignment:
-        current = topic.assignment.get(partition)
-        if current is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic.name}:{partition}."
-            )
-        if target is None:
-            if not current.is_being_reassigned:
-                raise KafkaError(
-                    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
-                )
-            return current.reassign_to(current.origin)
-        replicas = validate_reassignment(
-            target,
-            current=current,
-            brokers=[broker.node_id for broker in self._metadata.brokers()],
-            allow_replication_factor_change=allow_replication_factor_change,
-        )
-        return current.reassign_to(replicas)
-
-    # Looking
-
-    async def ongoing(
-        self, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Those that are being reassigned, of ``partitions`` or of all; by topic and partition.
-
-        Raises:
-            KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.
-        """
-        wanted = None if partitions is None else dict.fromkeys(partitions)
-        names = None if wanted is None else sorted({each.topic for each in wanted})
-        with mapped_store_failures("listing reassignments"):
-            topics, _ = await self._store.read_all(names)
-        found: dict[TopicPartition, ReplicaAssignment] = {}
-        for topic in topics.values():
-            for number, assignment in sorted(topic.assignment.items()):
-                each = TopicPartition(topic.name, number)
-                if assignment.is_being_reassigned and (wanted is None or each in wanted):
-                    found[each] = assignment
-        return found
-
-
-def _log(topic: str, changed: Mapping[int, ReplicaAssignment]) -> None:
-    for partition, assignment in changed.items():
-        logger.info(
-            "%s-%d is to move from %s to %s",
-            topic,
-            partition,
-            joined(assignment.origin),
-            joined(assignment.target),
-        )
-
-
-logger = logging.getLogger(__name__)
-
 AUTO_CREATE_TIMEOUT_MS = 5_000
 """How long a Metadata request waits for a topic that it has had created."""
+
+Spend = Callable[[int], None]
+"""Told how many partitions are about to come or go; raises KafkaError when they must not."""
+
+FAILURE_KEPT_MS = 10_000
+"""Twice Kafka's default heartbeat interval: so every member hears of it once at least."""
+FAILURES_KEPT_MAX = 1_000
 
 
 class CreatedTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,10 +86,6 @@ class CreatedTopic(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     replication_factor: int
     configs: list[ConfigEntry]
-
-
-Spend = Callable[[int], None]
-"""Told how many partitions are about to come or go; raises KafkaError when they must not."""
 
 
 def free(partitions: int) -> None:
@@ -486,3 +349,222 @@ def already_exists(name: str) -> KafkaError:
 
 def unknown_topic(name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+class ReassignmentService:
+    """See the module header."""
+
+    def __init__(self, *, store: CoordinationStore, metadata: MetadataCache) -> None:
+        self._store = TopicStore(store)
+        self._metadata = metadata
+
+    def __repr__(self) -> str:
+        return f"ReassignmentService({self._store!r})"
+
+    # Asking
+
+    async def alter(
+        self, targets: Targets, *, allow_replication_factor_change: bool = True
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Request reassignments, or cancel them. What became of each request: None when it is written, or
+        when its target is reached already.
+
+        Errors are UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
+        NO_REASSIGNMENT_IN_PROGRESS, and REQUEST_TIMED_OUT while the store cannot be reached.
+        """
+        by_topic: dict[str, dict[int, Sequence[int] | None]] = defaultdict(dict)
+        time_slice = TimeSlice()
+        for (topic, partition), target in targets.items():
+            await time_slice.give_way()
+            by_topic[topic][partition] = target
+        outcomes = await gather_some(
+            self._alter_topic(name, wanted, allow_replication_factor_change=allow_replication_factor_change)
+            for name, wanted in by_topic.items()
+        )
+        found = dict(zip(by_topic, outcomes, strict=True))
+        answers: dict[TopicPartition, KafkaError | None] = {}
+        for each in targets:
+            await time_slice.give_way()
+            answers[each] = found[each.topic][each.partition]
+        return answers
+
+    async def _alter_topic(
+        self,
+        name: str,
+        targets: Mapping[int, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool,
+    ) -> Mapping[int, KafkaError | None]:
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                topic = await self._read(name)
+                errors: dict[int, KafkaError | None] = dict.fromkeys(targets)
+                changed: dict[int, ReplicaAssignment] = {}
+                time_slice = TimeSlice()
+                for partition, target in targets.items():
+                    await time_slice.give_way()
+                    try:
+                        wanted = self._reassigned(
+                            topic,
+                            partition,
+                            target,
+                            allow_replication_factor_change=allow_replication_factor_change,
+                        )
+                    except KafkaError as error:
+                        errors[partition] = error
+                        continue
+                    if wanted != topic.assignment[partition]:
+                        changed[partition] = wanted
+                if not changed or await self._store.replace_assignments(topic, changed):
+                    _log(name, changed)
+                    return errors
+            raise contended(name)
+        except KafkaError as error:
+            return dict.fromkeys(targets, error)
+
+    async def _read(self, name: str) -> StoredTopic:
+        topic = await self._store.read(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+        if await self._store.is_to_be_deleted(name):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name} is currently being deleted."
+            )
+        return topic
+
+    def _reassigned(
+        self,
+        topic: StoredTopic,
+        partition: int,
+        target: Sequence[int] | None,
+        *,
+        allow_replication_factor_change: bool,
+    ) -> ReplicaAssignment:
+        current = topic.assignment.get(partition)
+        if current is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic.name}:{partition}."
+            )
+        if target is None:
+            if not current.is_being_reassigned:
+                raise KafkaError(
+                    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
+                )
+            return current.reassign_to(current.origin)
+        replicas = validate_reassignment(
+            target,
+            current=current,
+            brokers=[broker.node_id for broker in self._metadata.brokers()],
+            allow_replication_factor_change=allow_replication_factor_change,
+        )
+        return current.reassign_to(replicas)
+
+    # Looking
+
+    async def ongoing(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """Those that are being reassigned, of ``partitions`` or of all; by topic and partition.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.
+        """
+        wanted = None if partitions is None else dict.fromkeys(partitions)
+        names = None if wanted is None else sorted({each.topic for each in wanted})
+        with mapped_store_failures("listing reassignments"):
+            topics, _ = await self._store.read_all(names)
+        found: dict[TopicPartition, ReplicaAssignment] = {}
+        for topic in topics.values():
+            for number, assignment in sorted(topic.assignment.items()):
+                each = TopicPartition(topic.name, number)
+                if assignment.is_being_reassigned and (wanted is None or each in wanted):
+                    found[each] = assignment
+        return found
+
+
+def _log(topic: str, changed: Mapping[int, ReplicaAssignment]) -> None:
+    for partition, assignment in changed.items():
+        logger.info(
+            "%s-%d is to move from %s to %s",
+            topic,
+            partition,
+            joined(assignment.origin),
+            joined(assignment.target),
+        )
+
+
+class WantedTopic(Protocol):
+    """0 replicas, or -1 as Java asks for: the broker's default."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def partitions(self) -> int: ...
+
+    @property
+    def replication_factor(self) -> int: ...
+
+    @property
+    def topic_configs(self) -> tuple[tuple[str, str], ...]: ...
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    reason: str
+    until_ms: int
+
+
+class InternalTopics:
+    """See the module header."""
+
+    def __init__(self, topics: TopicService, *, supervisor: Supervisor, clock: Clock) -> None:
+        self._topics = topics
+        self._supervisor = supervisor
+        self._clock = clock
+        self._creating: set[str] = set()
+        self._failures: dict[str, _Failure] = {}
+
+    def __repr__(self) -> str:
+        return f"InternalTopics({len(self._creating)} being created)"
+
+    def create(self, topics: Iterable[WantedTopic], *, spend: Spend) -> None:
+        """Begin to create those that are not being created."""
+        wanted = [topic for topic in topics if topic.name not in self._creating]
+        if wanted:
+            self._creating.update(topic.name for topic in wanted)
+            self._supervisor.start("streams-internal-topics", lambda: self._create(wanted, spend))
+
+    def failures(self, names: Iterable[str]) -> dict[str, str]:
+        """Why those of ``names`` could not be created that were tried lately."""
+        now_ms = self._clock.monotonic_ms()
+        return {
+            name: failure.reason
+            for name in names
+            if (failure := self._failures.get(name)) and now_ms < failure.until_ms
+        }
+
+    async def _create(self, wanted: list[WantedTopic], spend: Spend) -> None:
+        try:
+            for topic in wanted:
+                try:
+                    await self._topics.create_topic(
+                        topic.name,
+                        partitions=topic.partitions,
+                        replication_factor=topic.replication_factor if topic.replication_factor > 0 else None,
+                        configs=dict(topic.topic_configs),
+                        spend=spend,
+                    )
+                except KafkaError as error:
+                    if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                        logger.warning("internal topic %s could not be created: %s", topic.name, error)
+                        self._note(topic.name, error)
+                        continue
+                self._failures.pop(topic.name, None)
+        finally:
+            self._creating.difference_update(topic.name for topic in wanted)
+
+    def _note(self, name: str, error: KafkaError) -> None:
+        if len(self._failures) >= FAILURES_KEPT_MAX:
+            self._failures.pop(next(iter(self._failures)))
+        until_ms = self._clock.monotonic_ms() + FAILURE_KEPT_MS
+        self._failures[name] = _Failure(error.message or error.code.name, until_ms)

@@ -7,13 +7,11 @@ delete it. The states of partitions below it are the controller's (``controller/
 Invariants: a topic is created with its configuration in one ``multi``, so it is there as a whole or not at
 all; a write that changes what it read names the version that it read.
 
-The stored topics as a starting broker needs them: which logs are its own, and what to do when none is
-stored.
+**At a start** the stored topics say which logs are a broker's own. Kafka: ``LogManager.isStrayKraftReplica``
+and ``deleteStrayReplicas``.
 
-Kafka: ``LogManager.isStrayKraftReplica`` and ``deleteStrayReplicas``.
-
-Adoption: topics for the partitions that lie in the log directories when the store knows no topic at all. This
-is the state of directories that Apache Kafka wrote (its topics are in the metadata log of KRaft, or in
+**Adoption**: topics for the partitions that lie in the log directories when the store knows no topic at all.
+This is the state of directories that Apache Kafka wrote (its topics are in the metadata log of KRaft, or in
 ZooKeeper), and of a broker whose coordination file was lost. Kafka has nothing like it: its brokers set such
 directories aside as strays, which is right when the store knows better and wrong when it knows nothing. A
 store that knows any topic is believed, see ``StoredTopics.is_stray``.
@@ -75,11 +73,15 @@ from minikafka.types import (
     is_topic_name,
 )
 
+logger = logging.getLogger(__name__)
+
 ATTEMPTS_MAX = 5
 """Lost races before a write gives up."""
 
 NO_TOPIC_ID = UUID(int=0)
 """Kafka's ``Uuid.ZERO_UUID``; no topic has it."""
+
+_KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class StoredTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,11 +315,6 @@ def _encode(topic: StoredTopic) -> bytes:
 def contended(name: str) -> KafkaError:
     """Another writer was faster, each time."""
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{name}' was changed by others all the time.")
-
-
-logger = logging.getLogger(__name__)
-
-_KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def adopted_config(topic: str) -> dict[str, str]:

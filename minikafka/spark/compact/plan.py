@@ -52,7 +52,7 @@ from minikafka.log.compaction.staged_compaction import (
     group_segments,
 )
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
-from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.source.storage import UnusableLocation
 from minikafka.types import Buffer, TopicPartition

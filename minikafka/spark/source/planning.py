@@ -26,7 +26,7 @@ from minikafka.errors import KafkaError, MinikafkaError
 from minikafka.log.files.names import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
 from minikafka.log.producers.state import read_marker
-from minikafka.log.segment.txn_index import AbortedTransaction, decode_aborted
+from minikafka.log.segment.indexes import AbortedTransaction, decode_aborted
 from minikafka.protocol.records.batch import CONTROL_MASK, HEADER_SIZE, TRANSACTIONAL_MASK, BatchHeader
 from minikafka.protocol.records.records import iterate_records
 from minikafka.spark.source.decode import OffsetRange

@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from minikafka.errors import KafkaError, MinikafkaError
 from minikafka.log.files.names import DELETED_SUFFIX, LOG_SUFFIX, file_name
-from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.batch import (
     COMPRESSION_MASK,
     HEADER_SIZE,

@@ -20,8 +20,8 @@ from minikafka.security.acl import (
     parse_principal,
     parse_super_users,
 )
-from minikafka.security.certificate_names import check_host, check_name
 from minikafka.security.certificate_principal import NoMatchingRule, SslPrincipalMapper, subject_name
+from minikafka.security.directory import check_host, check_name
 from minikafka.security.jaas import parse_jaas
 from minikafka.security.password_encoder import PasswordEncoder
 from minikafka.security.sasl.mechanism import SaslError

@@ -38,7 +38,7 @@ from minikafka.log.files.names import parse_directory_name, parse_file_name
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
 from minikafka.log.segment.fetch_data import FetchIsolation
-from minikafka.log.segment.txn_index import CorruptTransactionIndex, decode_aborted
+from minikafka.log.segment.indexes import CorruptTransactionIndex, decode_aborted
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import (
     HEADER_SIZE,

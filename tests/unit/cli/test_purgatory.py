@@ -11,7 +11,7 @@ import pytest
 from minikafka.cli.purgatory import main
 from minikafka.testing import Broker
 from minikafka.types import TopicPartition
-from tests.unit.server.apis.documents.test_purgatory import Waiting
+from tests.unit.server.apis.test_purgatory_document import Waiting
 
 
 @pytest.fixture

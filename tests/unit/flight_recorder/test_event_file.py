@@ -8,15 +8,16 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.event_file import (
+from minikafka.flight_recorder.events import BrokerStopped
+from minikafka.flight_recorder.storage import (
     CURRENT_NAME,
     OLD_NAME,
     EventFile,
+    EventRing,
+    Line,
     UnreadableEventFile,
     read_event_file,
 )
-from minikafka.flight_recorder.events import BrokerStopped
-from minikafka.flight_recorder.ring import EventRing, Line
 
 BYTES_MAX = 4096
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from minikafka.clock import ManualClock
-from minikafka.purgatory.purgatory import DelayedOperation
-from minikafka.purgatory.timing_wheel import Timer
+from minikafka.purgatory import DelayedOperation, Timer
 
 
 class Recorded(DelayedOperation):

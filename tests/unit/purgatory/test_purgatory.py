@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError
-from minikafka.purgatory.purgatory import DelayedOperation, DelayedOperationPurgatory
-from minikafka.purgatory.timing_wheel import Timer
+from minikafka.purgatory import DelayedOperation, DelayedOperationPurgatory, Timer
 
 
 class Operation(DelayedOperation):

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from minikafka.clock import ManualClock
-from minikafka.purgatory.timing_wheel import Timer, TimerTask
+from minikafka.purgatory import Timer, TimerTask
 
 DELAYS = st.one_of(
     st.integers(0, 50),

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from minikafka.purgatory.timing_wheel import BucketQueue, TimerTask, TimingWheel
+from minikafka.purgatory import BucketQueue, TimerTask, TimingWheel
 
 
 def task_due_at(expiration_ms: int) -> TimerTask:

@@ -32,7 +32,7 @@ from minikafka.protocol.control import (
 )
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch
-from minikafka.purgatory.timing_wheel import Timer
+from minikafka.purgatory import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.partition_replicas import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache

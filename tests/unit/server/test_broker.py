@@ -20,10 +20,10 @@ from minikafka.errors import InvariantError, StartError
 from minikafka.server import cluster_membership
 from minikafka.server.broker import Broker
 from minikafka.server.cluster import coordination_store
-from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
+from minikafka.server.cluster.features import FinalizedFeatureStore
 from minikafka.server.cluster_membership import ClusterMembership
-from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.configs.store import ConfigChangeListener
 from minikafka.server.controller.store import ControllerStore
 from minikafka.server.security.acl_authorizer import AclStore
 from minikafka.testing.simulation.disk import failing

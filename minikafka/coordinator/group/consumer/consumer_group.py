@@ -1,4 +1,4 @@
-"""A group of the next-generation protocol (KIP-848): the fold of its records.
+"""A group of the next-generation protocol (KIP-848) and its members: the fold of their records.
 
 Kafka: ``ConsumerGroup``, ``ModernGroup``. ``apply`` takes in one record; nothing else changes a group, but
 for the notes below. Epochs only rise: the group's with every change of what shall be assigned, the
@@ -14,12 +14,10 @@ Stable          all members own their targets
 ==============  =========================================================================
 (Dead is a group that is gone.)
 
-One member of a KIP-848 group: what it told about itself, and what it owns.
+**One member**: what it told about itself, and what it owns. Kafka: ``ConsumerGroupMember``, ``MemberState``.
+A member is exactly its two records: it is replaced when one of them is written, never changed.
 
-Kafka: ``ConsumerGroupMember``, ``MemberState``. A member is exactly its two records: it is replaced when one
-of them is written, never changed.
-
-A change of a KIP-848 group, which may end a classic group or begin one: ``GroupDraft`` (``modern_group``).
+**A change** may end a classic group or begin one: ``GroupDraft`` (``modern_group``).
 """
 
 from __future__ import annotations
@@ -60,6 +58,8 @@ from minikafka.protocol.internal.group_records import (
     TopicPartitions,
 )
 
+PROTOCOL_TYPE = "consumer"
+
 
 class MemberState(IntEnum):
     """Where a member stands on the way from what it owns to its target assignment."""
@@ -75,6 +75,7 @@ class MemberState(IntEnum):
 
 
 _STATES = {int(state): state for state in MemberState}
+
 
 NO_METADATA = ConsumerGroupMemberMetadataValue(client_id="", client_host="")
 NOTHING_OWNED = ConsumerGroupCurrentMemberAssignmentValue(
@@ -147,9 +148,6 @@ class GroupDraft(Draft["ConsumerGroup"]):
         """A group of the classic protocol that comes in the place of this one."""
         if replaces is not None:
             self.records += replaces.tombstones()
-
-
-PROTOCOL_TYPE = "consumer"
 
 
 class ConsumerGroup(ModernGroup[ConsumerGroupMember]):

@@ -3,7 +3,7 @@
 Kafka: ``GroupMetadataManager.consumerGroupHeartbeat`` and what hangs on it. A heartbeat is three steps, each
 of which writes only if something is new (``GroupDraft``):
 
-1. what the member tells (``subscription``): another subscription, or other topics, make a new
+1. what the member tells (``membership``): another subscription, or other topics, make a new
    group epoch;
 2. for a new group epoch, a new target assignment (``target``);
 3. one step of this member from what it owns to its target (``membership``).
@@ -12,18 +12,16 @@ So the group agrees without ever standing still: each member hears in its own he
 and gets what others have given back. The answer leaves when all of it is committed. A heartbeat that changes
 nothing is answered at once.
 
-A KIP-848 group as ConsumerGroupDescribe shows it. Kafka: ``ConsumerGroup.asDescribedGroup``.
+**ConsumerGroupDescribe** shows a group as Kafka's ``ConsumerGroup.asDescribedGroup``.
 
-Which heartbeats of KIP-848 make sense by themselves.
+**Heartbeats that make no sense** by themselves are refused. Kafka:
+``GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid``.
 
-Kafka: ``GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid``.
-
-Members that speak the classic protocol in a KIP-848 group: their requests, served by the new machinery.
-
-Kafka: ``classicGroupJoinToConsumerGroup`` and its like. A member's epoch is its generation. It is told to
-join again (REBALANCE_IN_PROGRESS) where a member of KIP-848 is told by its heartbeat's answer; its join is
-its step of reconciliation, with what it owns in its subscription; its sync fetches what it has. There is no
-leader: the coordinator assigns.
+**Members that speak the classic protocol**: their requests, served by the new machinery. Kafka:
+``classicGroupJoinToConsumerGroup`` and its like. A member's epoch is its generation. It is told to join again
+(REBALANCE_IN_PROGRESS) where a member of KIP-848 is told by its heartbeat's answer; its join is its step of
+reconciliation, with what it owns in its subscription; its sync fetches what it has. There is no leader: the
+coordinator assigns.
 
 Different from Kafka: refusals are results with an error, as in ``classic_groups``.
 """
@@ -97,6 +95,12 @@ _SILENT = {
     OperationKind.SYNC: "it joined, but did not sync in time",
 }
 """Why a member is fenced when the time of an operation is up."""
+
+CLASSIC_MEMBER = 0
+CONSUMER_MEMBER = 1
+
+MEMBER_ID_VERSION = 1
+"""ConsumerGroupHeartbeat since this version: the client makes its member id."""
 
 
 class JoinAfterEnd(Append):
@@ -344,10 +348,6 @@ def _sync(group: ConsumerGroup, member_id: str) -> GroupOperation:
     return GroupOperation(OperationKind.SYNC, group.group_id, member_id)
 
 
-CLASSIC_MEMBER = 0
-CONSUMER_MEMBER = 1
-
-
 def describe_group(group: ConsumerGroup, default_assignor: str) -> DescribedConsumerGroup:
     """With the ids of topics, some of which may be gone."""
     members = tuple(
@@ -374,10 +374,6 @@ def describe_group(group: ConsumerGroup, default_assignor: str) -> DescribedCons
         assignor_name=group.preferred_assignor() or default_assignor,
         members=members,
     )
-
-
-MEMBER_ID_VERSION = 1
-"""ConsumerGroupHeartbeat since this version: the client makes its member id."""
 
 
 def check_request(request: ConsumerGroupHeartbeat, assignors: tuple[str, ...]) -> None:

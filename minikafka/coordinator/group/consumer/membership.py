@@ -1,7 +1,7 @@
-"""Members of a KIP-848 group come, are found, and go. Kafka: ``GroupMetadataManager``, its checks of
-members.
+"""Members of a KIP-848 group come, are found, want topics, take their steps, and go.
 
-One step of a member towards its target assignment. Kafka: ``CurrentAssignmentBuilder``.
+**Coming, being found and going.** Kafka: ``GroupMetadataManager``, its checks of members. **One step** of a
+member towards its target assignment. Kafka: ``CurrentAssignmentBuilder``.
 
 =====================  ============================================  ===============================
 state                  the step                                      next state
@@ -18,20 +18,19 @@ UNKNOWN                it says that it owns nothing                  as STABLE
 Invariant: a partition goes to a member only while it is among no member's assigned or pending partitions.
 So a partition has one owner, whatever the members do.
 
-What a member of a KIP-848 group wants, and whether a heartbeat makes that another epoch of the group.
+**What a member wants**, and whether a heartbeat makes that another epoch of the group. Kafka:
+``hasMemberSubscriptionChanged``, ``maybeUpdateRegularExpressions``. Differences: a regular expression is
+resolved in the heartbeat that brings it, not in a thread after it, so the member has its partitions with the
+first answer; and without an authorizer expressions are resolved again only when topics have changed, since
+there is nothing else that their result depends on. With one, topics that the member whose heartbeat resolves
+them may not describe do not match (``TopicRegexResolver.filterTopicDescribeAuthorizedTopics``). Beside names
+an expression that is new to the group waits for the group's next heartbeat: as in Kafka the member has the
+topics that it names with the first answer, and those that match with another one.
 
-Kafka: ``hasMemberSubscriptionChanged``, ``maybeUpdateRegularExpressions``. Differences: a regular expression
-is resolved in the heartbeat that brings it, not in a thread after it, so the member has its partitions with
-the first answer; and without an authorizer expressions are resolved again only when topics have changed,
-since there is nothing else that their result depends on. With one, topics that the member whose heartbeat
-resolves them may not describe do not match (``TopicRegexResolver.filterTopicDescribeAuthorizedTopics``).
-Beside names an expression that is new to the group waits for the group's next heartbeat: as in Kafka the
-member has the topics that it names with the first answer, and those that match with another one.
-
-Regular expressions that members subscribe with (KIP-848): resolved here. A pattern must match the whole
-name. Which names a pattern matches is remembered, so that later only names that are new are matched, and so
-that a request's handler can do most of it before the group's turn: what topics have come meanwhile the group
-still sees, by the names that are not remembered.
+**Regular expressions** that members subscribe with are resolved here. A pattern must match the whole name.
+Which names a pattern matches is remembered, so that later only names that are new are matched, and so that a
+request's handler can do most of it before the group's turn: what topics have come meanwhile the group still
+sees, by the names that are not remembered.
 """
 
 from __future__ import annotations
@@ -78,6 +77,19 @@ from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 Owner = Callable[[UUID, int], str | None]
 """Who owns a partition, or must give it back: a member id."""
 _NONE: frozenset[int] = frozenset()
+
+REMEMBERED_MAX = 32
+"""Patterns, as many as are kept compiled."""
+
+_remembered: dict[str, Matches] = {}
+"""What patterns match, which nothing but their names decides; the latest last."""
+
+REGEX_REFRESH_INTERVAL_MS = 10_000
+"""Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS: a group looks for new topics at most this often, so that many
+of them make one rebalance."""
+REGEXES_PER_HEARTBEAT = 4
+"""So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
+takes 30 ms. Kafka has a thread for it; here the request's handler does it in steps (``regexes_due``)."""
 
 
 class Reconciliation(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,20 +309,12 @@ def reconcile(
         write_current(draft, updated)
 
 
-REMEMBERED_MAX = 32
-"""Patterns, as many as are kept compiled."""
-
-
 class Matches(NamedTuple):
     """Which of the names that it has ``seen`` an expression matches, both in alphabetical order."""
 
     regex: str
     seen: tuple[str, ...]
     matched: tuple[str, ...]
-
-
-_remembered: dict[str, Matches] = {}
-"""What patterns match, which nothing but their names decides; the latest last."""
 
 
 def check_regex(regex: str) -> None:
@@ -358,14 +362,6 @@ def remember(matches: Matches) -> None:
 
 def _compiled(regex: str) -> Any:
     return compile_regex(regex, name="SubscribedTopicRegex")
-
-
-REGEX_REFRESH_INTERVAL_MS = 10_000
-"""Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS: a group looks for new topics at most this often, so that many
-of them make one rebalance."""
-REGEXES_PER_HEARTBEAT = 4
-"""So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
-takes 30 ms. Kafka has a thread for it; here the request's handler does it in steps (``regexes_due``)."""
 
 
 def metadata_of_heartbeat(

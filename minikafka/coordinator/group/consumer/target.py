@@ -4,23 +4,20 @@ Kafka: ``TargetAssignmentBuilder``, ``updateTargetAssignment`` and ``updateSubsc
 A group epoch stands for the members, their subscriptions and the partitions of the topics that they want. The
 last of these is kept as a hash: a topic that comes, grows or goes makes another hash, and so another epoch.
 
-What an assignor is given, and which there are. Kafka: ``ConsumerGroupPartitionAssignor``, ``GroupSpec``.
-
-An assignor is a pure function: members in the order in which ties are broken, with what they want and what
-their target is now; the result is the new target of each. It promises
+**Assignors** (Kafka: ``ConsumerGroupPartitionAssignor``, ``GroupSpec``). An assignor is a pure function:
+members in the order in which ties are broken, with what they want and what their target is now; the result is
+the new target of each. It promises
 
 - every partition of a topic that any member wants goes to exactly one member that wants the topic,
 - only as many partitions change hands as balance asks for.
 
-The ``range`` assignor: each topic by itself, so that members with the same wants get the same partition
-numbers of topics of one size, and can join them. Kafka: ``RangeAssignor``, with its stickiness.
+``range`` takes each topic by itself, so that members with the same wants get the same partition numbers of
+topics of one size, and can join them. Kafka: ``RangeAssignor``, with its stickiness.
 
-The ``uniform`` assignor: as even as can be, and sticky.
-
-Kafka: ``UniformAssignor``. Where all members want the same topics (``UniformHomogeneousAssignmentBuilder``),
-the loads of any two differ by one at most, and no more partitions move than that needs. Where they want
-different ones (``UniformHeterogeneousAssignmentBuilder``), no move of one partition to another of its
-topic's subscribers would make the two more even.
+``uniform`` is as even as can be, and sticky. Kafka: ``UniformAssignor``. Where all members want the same
+topics (``UniformHomogeneousAssignmentBuilder``), the loads of any two differ by one at most, and no more
+partitions move than that needs. Where they want different ones (``UniformHeterogeneousAssignmentBuilder``),
+no move of one partition to another of its topic's subscribers would make the two more even.
 """
 
 from __future__ import annotations

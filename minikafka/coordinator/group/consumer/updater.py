@@ -32,9 +32,8 @@ from minikafka.coordinator.group.consumer.target import (
     topics_have_changed,
     write_target,
 )
-from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
+from minikafka.coordinator.group.environment import GroupCounts, GroupEventKind, GroupSettings, TopicImage
 from minikafka.coordinator.group.group import GroupMap
-from minikafka.coordinator.group.history import GroupEventKind
 from minikafka.coordinator.group.messages import (
     Answer,
     Effect,

@@ -20,7 +20,7 @@ from enum import IntEnum
 
 import msgspec
 
-from minikafka.coordinator.group.streams.tasks import Tasks
+from minikafka.coordinator.group.streams.topology import Tasks
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     StreamsGroupCurrentMemberAssignmentValue,

@@ -26,7 +26,7 @@ from minikafka.coordinator.group.modern_group import (
     fenced_member_epoch,
 )
 from minikafka.coordinator.group.streams.reconciliation import Holders, StreamsMemberState
-from minikafka.coordinator.group.streams.tasks import (
+from minikafka.coordinator.group.streams.topology import (
     CopartitionGroup,
     Subtopology,
     Tasks,
@@ -53,7 +53,7 @@ from minikafka.protocol.internal.group_records import (
 )
 
 if TYPE_CHECKING:
-    from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology
+    from minikafka.coordinator.group.streams.topology import ConfiguredTopology
 
 PROTOCOL_TYPE = "streams"
 INITIAL_EPOCH = 1

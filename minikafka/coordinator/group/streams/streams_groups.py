@@ -3,7 +3,7 @@
 Kafka: ``GroupMetadataManager.streamsGroupHeartbeat`` of 4.4 and what hangs on it. A heartbeat is as one of
 KIP-848 (``consumer.consumer_groups``), with tasks in the place of partitions:
 
-1. what the member tells, the topics as they are (``configured_topology``) and how tasks are to be assigned:
+1. what the member tells, the topics as they are (``topology``) and how tasks are to be assigned:
    if any of that is new, a new group epoch;
 2. for a new group epoch, a new target assignment (``task_assignor``), beside the loop if that takes long;
 3. one step of this member from the tasks that it has to its target (``reconciliation``).
@@ -71,18 +71,17 @@ from minikafka.coordinator.group.modern_group import (
     session_timer,
     unreleased_instance_id,
 )
-from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology, configure
-from minikafka.coordinator.group.streams.description import described_group
-from minikafka.coordinator.group.streams.heartbeat_request import (
+from minikafka.coordinator.group.streams.reconciliation import Reconciliation, StreamsMemberState
+from minikafka.coordinator.group.streams.requests import (
     check_request,
     check_tasks,
+    described_group,
     is_same_topology,
     metadata_of,
     owned_tasks,
     some_tasks,
     task_offsets,
 )
-from minikafka.coordinator.group.streams.reconciliation import Reconciliation, StreamsMemberState
 from minikafka.coordinator.group.streams.streams_group import (
     NO_METADATA,
     NO_TARGET,
@@ -96,7 +95,7 @@ from minikafka.coordinator.group.streams.streams_group import (
     topology_bytes,
 )
 from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign, cost_of
-from minikafka.coordinator.group.streams.tasks import Tasks
+from minikafka.coordinator.group.streams.topology import ConfiguredTopology, Tasks, configure
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupMetadataKey,

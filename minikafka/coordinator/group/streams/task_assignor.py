@@ -24,8 +24,7 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from minikafka.coordinator.group.environment import StreamsGroupSettings
-from minikafka.coordinator.group.streams.configured_topology import ConfiguredTopology
-from minikafka.coordinator.group.streams.tasks import Tasks
+from minikafka.coordinator.group.streams.topology import ConfiguredTopology, Tasks
 from minikafka.named_tuple import NamedTuple
 
 COST_OF_A_TASK = 12

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 
 from minikafka.errors import ErrorCode
-from minikafka.metrics.refusals import RefusedKind
+from minikafka.metrics.broker_stats import RefusedKind
 from minikafka.network.connection import Connection, LeaderHints
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import RequestHeader

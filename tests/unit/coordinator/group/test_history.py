@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from minikafka.coordinator.group import history
-from minikafka.coordinator.group.history import GroupEventKind, GroupHistory
+from minikafka.coordinator.group import environment
+from minikafka.coordinator.group.environment import GroupEventKind, GroupHistory
 
 KIND = GroupEventKind.REBALANCE
 
 
 def test_the_last_events_of_a_group_are_kept() -> None:
     found = GroupHistory()
-    for number in range(history.EVENTS_MAX + 3):
+    for number in range(environment.HISTORY_EVENTS_MAX + 3):
         found.note("g", KIND, f"reason {number}", now_ms=number)
     events = found.of("g")
-    assert [each.at_ms for each in events] == list(range(3, history.EVENTS_MAX + 3))
+    assert [each.at_ms for each in events] == list(range(3, environment.HISTORY_EVENTS_MAX + 3))
     assert found.of("other") == ()
 
 
 def test_the_group_without_events_for_the_longest_time_is_forgotten() -> None:
     found = GroupHistory()
-    for number in range(history.GROUPS_MAX):
+    for number in range(environment.HISTORIES_MAX):
         found.note(f"g{number}", KIND, "", now_ms=0)
     found.note("g0", KIND, "again", now_ms=1)
     found.note("new", KIND, "", now_ms=2)
@@ -32,4 +32,4 @@ def test_no_text_is_longer_than_it_has_to_be() -> None:
     long = "x" * 30_000
     found.note("g", KIND, long, now_ms=0, member_id=long, client_id=long)
     (event,) = found.of("g")
-    assert {len(event.why), len(event.member_id), len(event.client_id)} == {history.TEXT_MAX}
+    assert {len(event.why), len(event.member_id), len(event.client_id)} == {environment.HISTORY_TEXT_MAX}

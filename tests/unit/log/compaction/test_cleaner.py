@@ -12,7 +12,7 @@ from minikafka.files import OsFiles
 from minikafka.log.compaction.cleaner import ENTRY_BYTES
 from minikafka.log.compaction.staged_compaction import CompactionJob, SourceSegment, group_segments
 from minikafka.log.manager.cleanable_log import CleanableLog, dirtiest
-from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import TimestampType
 from minikafka.protocol.records.records import ControlRecordType, Record, build_batch

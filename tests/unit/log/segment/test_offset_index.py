@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from minikafka.errors import InvariantError
 from minikafka.files import OsFiles
 from minikafka.log.segment.fetch_data import ColdRead
-from minikafka.log.segment.index_file import OffsetIndex
+from minikafka.log.segment.indexes import OffsetIndex
 from tests.unit.log.log_helpers import FailingFiles
 
 

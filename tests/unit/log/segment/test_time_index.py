@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.errors import InvariantError
 from minikafka.files import OsFiles
-from minikafka.log.segment.index_file import TimeIndex
+from minikafka.log.segment.indexes import TimeIndex
 from tests.unit.log.log_helpers import NOW_MS, batch, open_log, small_config
 
 

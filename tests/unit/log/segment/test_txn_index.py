@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minikafka.errors import InvariantError
 from minikafka.files import OsFiles
-from minikafka.log.segment.txn_index import (
+from minikafka.log.segment.indexes import (
     AbortedTransaction,
     CorruptTransactionIndex,
     TransactionIndex,

@@ -10,9 +10,8 @@ import pytest
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
 
 from minikafka.config.broker import BROKER_CONFIG_KEYS
-from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.protocol.wire.releases import OLDER
-from minikafka.server.runtime.features import DEFAULT_LEVELS
+from minikafka.protocol.wire.api_versions import OLDER, ApiKey
+from minikafka.server.cluster.features import DEFAULT_LEVELS
 
 DATA = Path("tests/support/data")
 """As brokers of 3.9.1, 4.1.0 and 4.4.0 with their defaults, in KRaft mode, answered ApiVersions. They had no

@@ -1,4 +1,4 @@
-"""Trace sessions over the Kafka port (``server.apis.traces``)."""
+"""Trace sessions over the Kafka port (``server.apis.diagnostics``)."""
 
 from __future__ import annotations
 

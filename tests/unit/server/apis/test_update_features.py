@@ -10,8 +10,7 @@ import pytest
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, StartError
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.server.cluster.finalized_features import UpgradeType
-from minikafka.server.runtime.features import FEATURES
+from minikafka.server.cluster.features import FEATURES, UpgradeType
 from tests.unit.server.running import eventually
 
 KEY = ApiKey.UPDATE_FEATURES

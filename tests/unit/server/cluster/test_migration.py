@@ -11,8 +11,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.paths import ControllerRegistration
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CreateOp, DeleteOp, SetOp
-from minikafka.server.cluster.migration import MigratesToKRaftError, refuse_migration
-from minikafka.server.cluster.registration import elect
+from minikafka.server.cluster.registration import MigratesToKRaftError, elect, refuse_migration
 from minikafka.types import BrokerId
 from tests.unit.server.virtual_store import stores
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing

@@ -13,7 +13,7 @@ from minikafka.coordination.store import ConnectionLossError, NoNodeError
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.cluster.controller_connection import OlderController
+from minikafka.server.cluster.broker_connection import OlderController
 from minikafka.server.cluster.producer_ids import (
     BLOCK_SIZE,
     PRODUCER_ID_MAX,

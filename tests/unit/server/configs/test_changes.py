@@ -15,10 +15,10 @@ from minikafka.config.broker import broker_config
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, CoordinationStore
-from minikafka.server.cluster.change_notifications import EXPIRATION_MS, RETRY_PAUSE_MS
+from minikafka.server.cluster.coordination_store import NOTIFICATIONS_EXPIRATION_MS, NOTIFICATIONS_PAUSE_MS
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
-from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
+from minikafka.server.configs.store import ConfigChangeListener
 from minikafka.types import BrokerId, LeaderEpoch, ReplicaAssignment
 from tests.unit.server.virtual_store import expire, open_store
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing
@@ -136,10 +136,10 @@ async def test_a_damaged_notification_is_named_and_the_next_one_counts(
 
 @in_virtual_time
 async def test_old_notifications_are_removed_by_any_broker_that_comes_by(tmp_path: Path) -> None:
-    slow = {"poll_interval_ms": 5_000, "session_timeout_ms": 2 * EXPIRATION_MS}
+    slow = {"poll_interval_ms": 5_000, "session_timeout_ms": 2 * NOTIFICATIONS_EXPIRATION_MS}
     async with members(tmp_path, **slow) as (one, _):
         await one.configs.alter(TOPIC, {"retention.ms": "1000"})
-        await passing(EXPIRATION_MS - 10_000)
+        await passing(NOTIFICATIONS_EXPIRATION_MS - 10_000)
         await one.configs.alter(TOPIC, {"retention.ms": "2000"})
         await passing(9_000)
         assert len(await one.store.children(paths.CONFIG_CHANGES)) == 2
@@ -162,9 +162,9 @@ async def test_what_comes_while_the_store_is_away_is_applied_afterwards(
             patch.setattr(two.store, "get", away)
             await one.configs.alter(TOPIC, {"retention.ms": "1000"})
             await one.configs.alter(TOPIC, {"retention.ms": "2000"})
-            await passing(5 * RETRY_PAUSE_MS)
+            await passing(5 * NOTIFICATIONS_PAUSE_MS)
             assert two.topic_configs == []
-        await passing(2 * RETRY_PAUSE_MS)
+        await passing(2 * NOTIFICATIONS_PAUSE_MS)
         assert two.retention_ms == 2000
         assert two.reloaded == ["topics/a", "topics/a"]
 
@@ -178,7 +178,7 @@ async def test_changes_between_two_sessions_are_not_missed(tmp_path: Path) -> No
         assert two.topic_configs == []
         await two.store.start_session()
         await two.listener.session_began()
-        await passing(2 * RETRY_PAUSE_MS)
+        await passing(2 * NOTIFICATIONS_PAUSE_MS)
         assert two.retention_ms == 1000
         await one.configs.alter(TOPIC, {"retention.ms": "2000"})  # and it watches again
         await passing(1000)

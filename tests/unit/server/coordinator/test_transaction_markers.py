@@ -22,7 +22,7 @@ from minikafka.server.cluster.metadata_cache import (
     TopicMetadata,
 )
 from minikafka.server.coordinator.hosted_shard import ShardState
-from minikafka.server.coordinator.transaction_markers import (
+from minikafka.server.coordinator.transaction_service import (
     CoordinatorMarkers,
     TransactionMarkerChannels,
     WrittenMarkers,

@@ -15,22 +15,26 @@ from minikafka.errors import ErrorCode, InvariantError, PeerProtocolError
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
-from minikafka.protocol.wire.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
-from minikafka.protocol.wire.codec import Body, decode_response, encode_request
-from minikafka.protocol.wire.releases import (
+from minikafka.protocol.wire.api_versions import (
+    ADVERTISED,
+    ANSWERED,
+    BETWEEN_BROKERS,
     GROUP_VERSION,
     METADATA_VERSION,
     OLDER,
     OWN_SOFTWARE,
+    SUPPORTED,
+    ApiKey,
     Release,
 )
+from minikafka.protocol.wire.codec import Body, decode_response, encode_request
 from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
+from minikafka.server.cluster.features import DEFAULT_LEVELS, SHARE_VERSION, FinalizedFeatures
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.features import DEFAULT_LEVELS, SHARE_VERSION, FinalizedFeatures
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 
 from minikafka.config.broker import broker_config
-from minikafka.metrics.refusals import Refusals
+from minikafka.metrics.broker_stats import Refusals
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import TIMED_ONE_IN
 from minikafka.network.connection import Connection

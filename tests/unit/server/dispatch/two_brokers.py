@@ -21,7 +21,7 @@ from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, Quotas, QuotaType
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, PeerProtocolError
-from minikafka.metrics.refusals import Refusals
+from minikafka.metrics.broker_stats import Refusals
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control import UpdateMetadataRequest
@@ -30,13 +30,12 @@ from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.security.acl import ANONYMOUS, AclOperation, ResourceType
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import drop_fast_paths_with_changes
-from minikafka.server.cluster.finalized_features import FinalizedFeatureStore
+from minikafka.server.cluster.features import FinalizedFeatures, FinalizedFeatureStore
 from minikafka.server.dispatch.dispatcher import Dispatcher, Handler
 from minikafka.server.quota.client_quotas import CLIENT_LIFE_MS, ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime import fast_paths
 from minikafka.server.runtime.fast_paths import FastPath, FastPaths
-from minikafka.server.runtime.features import FinalizedFeatures
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minikafka.clock import ManualClock
-from minikafka.purgatory.timing_wheel import TimerTask
+from minikafka.purgatory import TimerTask
 from minikafka.server.runtime.event_loop import LoopTimer
 
 

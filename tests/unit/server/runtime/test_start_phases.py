@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.clock import ManualClock
-from minikafka.server.runtime.start_phases import StartPhase, StartPhases
+from minikafka.server.runtime.process import StartPhase, StartPhases
 
 
 def test_each_part_is_what_passed_since_the_one_before() -> None:

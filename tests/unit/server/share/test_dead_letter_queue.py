@@ -14,8 +14,8 @@ from minikafka.metrics import coordinator_names as names
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
+from minikafka.server.cluster.features import DEFAULT_LEVELS, SHARE_VERSION
 from minikafka.server.http.coordinator_metrics import share_groups
-from minikafka.server.runtime.features import DEFAULT_LEVELS, SHARE_VERSION
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.running import eventually, topics_of
 from tests.unit.server.share.test_share_fetch import ACCEPT, AT, REJECT, RELEASE, Shared, shared

@@ -1,4 +1,4 @@
-"""Spans on their way to a collector that is there, or is not (``server.tracing.otlp``)."""
+"""Spans on their way to a collector that is there, or is not (``server.tracing.spans``)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.trace import SpanKind, StatusCode
 
 from minikafka.errors import ConfigError
-from minikafka.server.tracing import otlp
-from minikafka.server.tracing.otlp import OtlpExporter
-from minikafka.server.tracing.spans import Span
+from minikafka.server.tracing import spans
+from minikafka.server.tracing.spans import OtlpExporter, Span
 from tests.unit.server.tracing.batches import EPOCH_NS, PARENT, TRACE_ID
 
 PRODUCE = Span(
@@ -51,8 +50,8 @@ class Library:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otlp, "LINGER_S", 0)
-    monkeypatch.setattr(otlp, "PAUSE_S", 0)
+    monkeypatch.setattr(spans, "LINGER_S", 0)
+    monkeypatch.setattr(spans, "PAUSE_S", 0)
 
 
 def exporter_with(library: Library) -> Any:
@@ -70,7 +69,7 @@ async def until(condition: Any) -> None:
 async def test_spans_leave_in_batches_and_are_the_librarys(
     quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "BATCH_SPANS", 2)
+    monkeypatch.setattr(spans, "BATCH_SPANS", 2)
     library = Library()
     exporter = exporter_with(library)
     exporter.add([PRODUCE, PRODUCE._replace(parent_span_id=None, error=None), PRODUCE])
@@ -92,7 +91,7 @@ async def test_spans_leave_in_batches_and_are_the_librarys(
 
 
 async def test_what_there_is_no_room_for_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otlp, "QUEUED_SPANS_MAX", 3)
+    monkeypatch.setattr(spans, "QUEUED_SPANS_MAX", 3)
     exporter = exporter_with(Library())
     exporter.add([PRODUCE] * 5)
     assert exporter.dropped == 2
@@ -102,7 +101,7 @@ async def test_a_collector_that_is_away_is_told_of_once_and_again_when_it_is_bac
     quick: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(otlp, "BATCH_SPANS", 1)
+    monkeypatch.setattr(spans, "BATCH_SPANS", 1)
     failure = SpanExportResult.FAILURE
     exporter = exporter_with(Library(failure, failure))
     exporter.add([PRODUCE] * 3)
@@ -111,7 +110,7 @@ async def test_a_collector_that_is_away_is_told_of_once_and_again_when_it_is_bac
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert exporter.dropped == 2
-    told = [each.getMessage() for each in caplog.records if each.name == otlp.__name__]
+    told = [each.getMessage() for each in caplog.records if each.name == spans.__name__]
     assert len(told) == 2 and "does not take spans" in told[0] and "2 were dropped" in told[1]
 
 

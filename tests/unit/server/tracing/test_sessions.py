@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.tracing.sessions import SessionOptions, TraceSession, is_chosen, read_options
+from minikafka.server.tracing.tracer import SessionOptions, TraceSession, is_chosen, read_options
 from minikafka.types import TopicPartition
 from tests.unit.server.tracing.batches import ORDERS, TRACE_ID
 

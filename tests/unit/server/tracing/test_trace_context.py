@@ -6,8 +6,8 @@ import pytest
 
 from minikafka.protocol.records.batch import read_header
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.server.tracing import trace_context
-from minikafka.server.tracing.trace_context import (
+from minikafka.server.tracing import spans
+from minikafka.server.tracing.spans import (
     TraceContext,
     find_trace_context,
     new_trace_context,
@@ -47,14 +47,14 @@ def test_the_first_record_that_has_one_counts(compression: CompressionType) -> N
 
 
 def test_only_the_first_records_of_a_batch_are_searched() -> None:
-    late = [None] * trace_context.SEARCHED_RECORDS_MAX
+    late = [None] * spans.SEARCHED_RECORDS_MAX
     assert found_in(batch(*late[1:], TRACEPARENT)) is not None
     assert found_in(batch(*late, TRACEPARENT)) is None
 
 
 def test_a_batch_that_is_too_long_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     records = batch(TRACEPARENT)
-    monkeypatch.setattr(trace_context, "SEARCHED_BYTES_MAX", len(records) - 1)
+    monkeypatch.setattr(spans, "SEARCHED_BYTES_MAX", len(records) - 1)
     assert found_in(records) is None
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.tracing import tracer as tracing
-from minikafka.server.tracing.sessions import SESSION_TRACES_MAX, SessionOptions
 from minikafka.server.tracing.spans import Span
-from minikafka.server.tracing.tracer import Reader, Trace
+from minikafka.server.tracing.tracer import SESSION_TRACES_MAX, Reader, SessionOptions, Trace
 from minikafka.types import TopicPartition
 from tests.unit.server.tracing.batches import (
     EPOCH_NS,

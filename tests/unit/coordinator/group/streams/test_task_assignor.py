@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minikafka.coordinator.group.environment import StreamsGroupSettings
-from minikafka.coordinator.group.streams.configured_topology import ConfiguredSubtopology, ConfiguredTopology
 from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign
-from minikafka.coordinator.group.streams.tasks import Tasks, TopicInfo
+from minikafka.coordinator.group.streams.topology import (
+    ConfiguredSubtopology,
+    ConfiguredTopology,
+    Tasks,
+    TopicInfo,
+)
 
 NO_STANDBYS = StreamsGroupSettings()
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.purgatory.purgatory import DelayedOperation
-from minikafka.server.apis.documents.purgatory import ENTRIES_SEEN_MAX
+from minikafka.purgatory import DelayedOperation
+from minikafka.server.apis.documents import ENTRIES_SEEN_MAX
 from minikafka.types import TopicPartition
 from tests.unit.server.apis.test_diagnostics import ask
 

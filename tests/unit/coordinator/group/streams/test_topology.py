@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.coordinator.group.streams.configured_topology import (
+from minikafka.coordinator.group.streams.topology import (
     ConfiguredTopology,
+    CopartitionGroup,
+    Subtopology,
+    TopicInfo,
+    Topology,
     check_topology,
     configure,
 )
-from minikafka.coordinator.group.streams.tasks import CopartitionGroup, Subtopology, TopicInfo, Topology
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     StreamsCopartitionGroup,

@@ -1,4 +1,4 @@
-"""The diagnostics kind ``events``: pages and filters (``server.apis.documents.events``)."""
+"""The diagnostics kind ``events``: pages and filters (``server.apis.documents``)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from minikafka.coordinator.group.messages import DescribedShareGroup, DescribedShareMember
 from minikafka.errors import ErrorCode
-from minikafka.server.apis.shared.modern_groups import MEMBERS_A_STEP, describe_groups
+from minikafka.server.apis.shared.coordinator_requests import MEMBERS_A_STEP, describe_groups
 from minikafka.steps import finish
 
 MEMBERS = 10 * MEMBERS_A_STEP

@@ -1,10 +1,14 @@
-"""A topology with the topics as they are: how many tasks it has, which internal topics are to be created.
+"""The topology of a streams application (KIP-1071), its tasks, and the topics that it needs.
 
-Kafka: ``InternalTopicManager``, ``RepartitionTopics``, ``CopartitionedTopicsEnforcer``, ``ChangelogTopics``,
+Kafka: ``StreamsTopology``, ``TasksTuple``. A subtopology reads topics; it has as many tasks as the largest of
+them has partitions, and each task reads one partition of each. ``Tasks`` is what assignors, reconciliation
+and checks of topics take.
+
+``configure`` says how many tasks there are, and which internal topics are to be created. Kafka:
+``InternalTopicManager``, ``RepartitionTopics``, ``CopartitionedTopicsEnforcer``, ``ChangelogTopics``,
 ``ConfiguredTopology``. A repartition topic has as many partitions as the application says, else as the
 largest topic that is read where it is written; topics that are read together (copartitioned) have equally
 many. A changelog has as many partitions as its subtopology has tasks: those of the largest topic it reads.
-
 What takes longest is linear in the size of the topology.
 """
 
@@ -15,7 +19,6 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from minikafka.coordinator.group.streams.tasks import Subtopology, TopicInfo, Topology
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import StreamsGroupTopologyValue, StreamsSubtopology
 
@@ -23,6 +26,50 @@ MISSING_SOURCE_TOPICS = 1
 INCORRECTLY_PARTITIONED_TOPICS = 2
 MISSING_INTERNAL_TOPICS = 3
 """Codes of a heartbeat's status (KIP-1071)."""
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """An internal topic; 0 partitions: to be derived, 0 replicas: the broker's default."""
+
+    name: str
+    partitions: int = 0
+    replication_factor: int = 0
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+class CopartitionGroup(msgspec.Struct, frozen=True):
+    """Topics that must have the same number of partitions, by name."""
+
+    source_topics: tuple[str, ...] = ()
+    source_topic_regex: tuple[str, ...] = ()
+    repartition_source_topics: tuple[str, ...] = ()
+
+
+class Subtopology(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the topology that shares no state with the others."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...] = ()
+    source_topic_regex: tuple[str, ...] = ()
+    repartition_sink_topics: tuple[str, ...] = ()
+    repartition_source_topics: tuple[TopicInfo, ...] = ()
+    state_changelog_topics: tuple[TopicInfo, ...] = ()
+    copartition_groups: tuple[CopartitionGroup, ...] = ()
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """``subtopologies`` by id."""
+
+    epoch: int
+    subtopologies: Mapping[str, Subtopology]
+
+
+class Tasks(msgspec.Struct, frozen=True):
+    """Tasks by role: partition numbers by subtopology id, and no subtopology without any."""
+
+    active: Mapping[str, frozenset[int]] = {}
+    standby: Mapping[str, frozenset[int]] = {}
+    warmup: Mapping[str, frozenset[int]] = {}
 
 
 class ConfiguredSubtopology(msgspec.Struct, frozen=True, kw_only=True):

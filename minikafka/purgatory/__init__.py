@@ -1,1 +1,0 @@
-"""Operations that wait for something or for a deadline, whichever comes first."""

@@ -1,1 +1,0 @@
-"""The documents of ``apis.diagnostics``, each kind in a module of its own."""
