@@ -27,7 +27,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +48,7 @@ from minikafka.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from minikafka.security.secure_setup import SecureSetup
+    from minikafka.server.cluster.metadata_cache import Endpoint
     from minikafka.server.http.pages import ConsoleApi, ConsoleHost
 
 logger = logging.getLogger("minikafka.cli.broker")
@@ -89,6 +90,7 @@ def banner_lines(
     node_id: int,
     listening: Sequence[str],
     addresses: Sequence[str],
+    open_address: str | None,
     unprotected: Sequence[str] = (),
     directories: Sequence[str],
     temporary: bool,
@@ -99,14 +101,21 @@ def banner_lines(
     """The banner as (label, text); an empty label continues the line above.
 
     ``listening``: what the sockets are bound to; ``addresses``: what clients are told to connect to,
-    ``host:port``. ``unprotected``: those of ``listening`` that other machines reach without authentication.
-    ``status_page``: where it is. ``metrics``: where they are, or why nowhere. ``admin_files``: the directory
-    with what the administrator of a secure broker connects with.
+    ``host:port``; ``open_address``: the one of these where they need no configuration. ``unprotected``: those
+    of ``listening`` that other machines reach without authentication. ``status_page``: where it is.
+    ``metrics``: where they are, or why nowhere. ``admin_files``: the directory with what the administrator of
+    a secure broker connects with.
     """
     data = ", ".join(directories)
-    produce, consume = f"kcat -b {addresses[0]} -t greetings -P", f"kcat -b {addresses[0]} -t greetings -C -e"
-    if admin_files is not None:  # a kcat of before 2025 cannot log in by SCRAM to a server that is careful
+    if open_address is not None and admin_files is None:
+        produce, consume = (
+            f"kcat -b {open_address} -t greetings -P",
+            f"kcat -b {open_address} -t greetings -C -e",
+        )
+    else:  # a kcat of before 2025 cannot log in by SCRAM to a server that is careful
         options = f"greetings --command-config {admin_files}/client.properties"
+        if admin_files is None:  # the user's own; README says what is in it
+            options = f"greetings -b {addresses[0]} --command-config client.properties"
         produce, consume = (
             f"minikafka produce {options}",
             f"minikafka consume {options} --from-beginning --until-end",
@@ -263,6 +272,7 @@ async def _serve(
                 listening=[_address(listener) for listener in broker.bound],
                 unprotected=[_address(listener) for listener in broker.bound if listener.is_unprotected],
                 addresses=[format_address(*endpoint) for endpoint in broker.listeners.values()],
+                open_address=_open_address(broker.bound, broker.listeners),
                 directories=directories,
                 status_page=http_url(broker.http_address, "/", scheme=scheme),
                 metrics=http_url(broker.http_address, "/metrics", scheme=scheme)
@@ -288,6 +298,12 @@ def _make_console(host: ConsoleHost) -> ConsoleApi:
     from minikafka.cli.console.pages import console_of_broker  # at the first request for it
 
     return console_of_broker(host)
+
+
+def _open_address(bound: Sequence[Listener], advertised: Mapping[str, Endpoint]) -> str | None:
+    """Where clients connect that are not told how to log in; None: nowhere."""
+    names = [each.name for each in bound if each.protocol == "PLAINTEXT" and each.name in advertised]
+    return format_address(*advertised[names[0]]) if names else None
 
 
 def _address(listener: Listener) -> str:

@@ -6,7 +6,9 @@ import io
 
 import pytest
 
-from minikafka.cli.broker import banner_lines, http_url, print_banner, status_page_in
+from minikafka.cli.broker import _open_address, banner_lines, http_url, print_banner, status_page_in
+from minikafka.config.listeners import Listener
+from minikafka.server.cluster.metadata_cache import Endpoint
 
 
 class Terminal(io.StringIO):
@@ -19,6 +21,7 @@ def shown(stream: io.StringIO, **changes: object) -> str:
         "node_id": 1,
         "listening": ["localhost:9092"],
         "addresses": ["localhost:9092"],
+        "open_address": "localhost:9092",
         "directories": ["/data"],
         "temporary": False,
     }
@@ -39,6 +42,22 @@ def test_on_a_terminal_it_says_the_same() -> None:
     assert all(
         part in text for part in ("localhost:9092", "/data", "kcat -b localhost:9092 -t greetings -C -e")
     )
+
+
+def test_what_to_try_goes_where_a_client_needs_no_login() -> None:
+    addresses = ["localhost:9093", "localhost:9092"]
+    lines = shown(io.StringIO(), addresses=addresses).splitlines()
+    assert "try it        echo hello | kcat -b localhost:9092 -t greetings -P" in lines
+    lines = shown(io.StringIO(), addresses=["localhost:9093"], open_address=None).splitlines()
+    options = "-b localhost:9093 --command-config client.properties"
+    assert f"try it        echo hello | minikafka produce greetings {options}" in lines
+
+
+def test_an_open_listener_is_found_wherever_it_stands() -> None:
+    login, plain = Listener("CLIENTS", "", 9093, "SASL_SSL"), Listener("INSIDE", "", 9092)
+    advertised = {"CLIENTS": Endpoint("a", 9093), "INSIDE": Endpoint("b", 9092)}
+    assert _open_address([login, plain], advertised) == "b:9092"
+    assert _open_address([login], advertised) is None
 
 
 def test_the_http_port_is_shown_when_there_is_one() -> None:
