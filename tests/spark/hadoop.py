@@ -59,7 +59,8 @@ def artifact(group: str, name: str, version: str, end: str) -> Path:
             _maven(
                 *(f"-Dmaven.repo.local={REPOSITORY}", "-Dtransitive=false"),
                 f"-Dartifact={group}:{name}:{version}:{kind}:{classifier}",
-                "org.apache.maven.plugins:maven-dependency-plugin:3.8.0:get",
+                # Later ones read the POM and its parents, which a registry may lack.
+                "org.apache.maven.plugins:maven-dependency-plugin:2.10:get",
             )
     return found
 
