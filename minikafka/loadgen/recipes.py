@@ -38,6 +38,7 @@ from minikafka.loadgen.target import (
     ended,
     free_ports,
     module_command,
+    module_environment,
 )
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -161,8 +162,9 @@ class MinikafkaRecipe(msgspec.Struct, frozen=True):
     def start(self, running: RunningBrokers, brokers: int) -> None:
         """One process a broker; several share a SQLite file."""
         executable = module_command("minikafka.cli.broker")
-        if self.command is not None:
-            executable = [self.command]
+        environment: Mapping[str, str] | None = module_environment()
+        if self.command is not None:  # which has code of its own, and must not find ours
+            executable, environment = [self.command], None
         ports = free_ports(brokers)
         running.bootstrap = ",".join(f"localhost:{port}" for port in ports)
         for node_id, port in enumerate(ports, start=1):
@@ -171,7 +173,9 @@ class MinikafkaRecipe(msgspec.Struct, frozen=True):
                 arguments.append(f"--set=coordination=sqlite:///{running.path}/coordination.sqlite")
                 arguments.append(f"--set=node.id={node_id}")
             log = running.path / f"{node_id}.log"
-            running.processes.append(BrokerProcess([*executable, *arguments], port, log))
+            running.processes.append(
+                BrokerProcess([*executable, *arguments], port, log, environment=environment)
+            )
 
 
 class MockRecipe(msgspec.Struct, frozen=True):
@@ -181,7 +185,7 @@ class MockRecipe(msgspec.Struct, frozen=True):
         """All brokers are one process, which prints where they are."""
         log = running.path / "mock.log"
         command = [*module_command("minikafka.loadgen.mock_cluster"), str(brokers)]
-        process = BrokerProcess(command, 0, log, holds_input=True)
+        process = BrokerProcess(command, 0, log, environment=module_environment(), holds_input=True)
         running.processes.append(process)
         while not (addresses := log.read_text()).endswith("\n"):
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -313,8 +313,20 @@ def ended(command: Sequence[str], deadline_s: float) -> subprocess.CompletedProc
 class BrokerProcess:
     """One broker: a command, the port it will listen on, its log in a directory."""
 
-    def __init__(self, command: Sequence[str], port: int, log: Path, *, holds_input: bool = False) -> None:
-        """``holds_input``: it ends when its standard input does. Raises RecipeError: it cannot be run."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        port: int,
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        holds_input: bool = False,
+    ) -> None:
+        """``environment``: None: this process's. ``holds_input``: it ends when its standard input does.
+
+        Raises:
+            RecipeError: it cannot be run.
+        """
         self.port = port
         self._log = log
         self.started_s = time.perf_counter()
@@ -322,7 +334,7 @@ class BrokerProcess:
             try:
                 self.process = subprocess.Popen(
                     command,
-                    env=module_environment(),
+                    env=environment,
                     stdin=subprocess.PIPE if holds_input else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
