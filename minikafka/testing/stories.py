@@ -119,7 +119,7 @@ class ClusterView:
     def picture(self) -> str:
         """All replicas and what the store says of them."""
         isr = "".join(NAMES[member] for member in self.state.isr)
-        leader = NAMES.get(self.state.leader, "nobody")
+        leader = NAMES.get(self.state.leader, "none")
         lines = [f"{NAMES[node_id]}: {self.history(node_id)}" for node_id in sorted(self.replicas)]
         now = f"{self.simulation.loop.time():.3f}"
         at = f"at {now} s, led by {leader} in e{self.state.leader_epoch}, ISR {isr}"

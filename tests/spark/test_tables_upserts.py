@@ -6,12 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.job import upsert_tasks
-from minikafka.spark.tables.position_deletes import WrittenDeletes
+from minikafka.spark.tables.position_deletes import FILE_SCHEMA, WrittenDeletes
 from minikafka.spark.tables.table import Change, LiveFile
 from tests.spark.logs import LogDir
 from tests.spark.tables_support import export, files_below, lake, open_table, progress, rows, written
@@ -159,12 +160,8 @@ def test_deletes_that_another_program_wrote_for_several_files_are_heeded(
     values = {each.path: pq.read_table(each.path.removeprefix("file://")) for each in (first, second)}
     name = f"data/{first.path.split('/')[-2]}/theirs.parquet"
     place = Path(table.store.root.removeprefix("file://")) / name
-    from minikafka.spark.tables.position_deletes import _FILE_SCHEMA
-
     pq.write_table(
-        _FILE_SCHEMA.empty_table().from_pydict(
-            {"file_path": [first.path, second.path], "pos": [4, 5]}, schema=_FILE_SCHEMA
-        ),
+        pa.Table.from_pydict({"file_path": [first.path, second.path], "pos": [4, 5]}, schema=FILE_SCHEMA),
         place,
     )
     theirs = WrittenDeletes(first.path, name, place.stat().st_size, 2, 4, 5)

@@ -29,12 +29,13 @@ FILE_PATH_ID, POS_ID = 2147483546, 2147483545
 DELETES_SCHEMA = "path string, name string, size long, records long, first long, last long"
 """What tasks yield; see ``WrittenDeletes``."""
 
-_FILE_SCHEMA = pa.schema(
+FILE_SCHEMA = pa.schema(
     [
         pa.field(FILE_PATH, pa.string(), nullable=False, metadata={FIELD_ID: str(FILE_PATH_ID)}),
         pa.field(POS, pa.int64(), nullable=False, metadata={FIELD_ID: str(POS_ID)}),
     ]
 )
+"""Of a delete file."""
 _WRITTEN = pa.schema(
     [
         ("path", pa.string()),
@@ -110,7 +111,7 @@ class _DeletesWriter:
         place = f"{self._root}/{name}"
         with self._system.open_output_stream(place) as sink:
             pq.write_table(
-                pa.Table.from_arrays([paths, positions], schema=_FILE_SCHEMA),
+                pa.Table.from_arrays([paths, positions], schema=FILE_SCHEMA),
                 sink,
                 compression=self._compression,
             )
