@@ -484,20 +484,17 @@ class DelayedOperationPurgatory(Generic[T]):
         self._watchers: dict[Hashable, _Watchers[T]] = {}
         self._estimated_total = 0
         self._delayed = 0
-        self._watched = 0
+        self.watched = 0
+        """Entries in all watch lists; an operation counts once per key, completed ones until the purge. Read
+        with every append."""
         self._stale: list[T] = []
         self._checking: T | None = None
 
     def __repr__(self) -> str:
         return (
-            f"DelayedOperationPurgatory({self.name!r}, watched={self._watched}, delayed={self._delayed}, "
+            f"DelayedOperationPurgatory({self.name!r}, watched={self.watched}, delayed={self._delayed}, "
             f"keys={len(self._watchers)}, stale={len(self._stale)})"
         )
-
-    @property
-    def watched(self) -> int:
-        """Entries in all watch lists; an operation counts once per key, completed ones until the purge."""
-        return self._watched
 
     @property
     def delayed(self) -> int:
@@ -611,13 +608,13 @@ class DelayedOperationPurgatory(Generic[T]):
 
     def purge(self) -> int:
         """Drop completed operations from all watch lists. Returns how many entries that were."""
-        before = self._watched
+        before = self.watched
         stale, self._stale = self._stale, []
         self._estimated_total = self._delayed
         for operation in stale:
             for key in operation._watch_keys:
                 self._unwatch(key, operation)
-        return before - self._watched
+        return before - self.watched
 
     def operation_completed(self, operation: T) -> None:
         """For ``DelayedOperation`` only."""
@@ -631,7 +628,7 @@ class DelayedOperationPurgatory(Generic[T]):
         """Check the invariants. For tests. Raises InvariantError."""
         lists = [_snapshot(watchers) for watchers in self._watchers.values()]
         entries = sum(map(len, lists))
-        if entries != self._watched or not all(lists):
+        if entries != self.watched or not all(lists):
             raise InvariantError(f"{self!r}: {entries} entries")
         operations = [operation for watchers in lists for operation in watchers]
         waiting = [operation for operation in dict.fromkeys(operations) if not operation._completed]
@@ -659,7 +656,7 @@ class DelayedOperationPurgatory(Generic[T]):
                 continue
             else:
                 self._watchers[key] = {watchers: None, operation: None}
-            self._watched += 1
+            self.watched += 1
 
     def _withdraw(self, operation: T) -> None:
         operation.cancel()
@@ -679,7 +676,7 @@ class DelayedOperationPurgatory(Generic[T]):
                 del self._watchers[key]
         else:
             return
-        self._watched -= 1
+        self.watched -= 1
 
 
 def fail(operation: DelayedOperation, error: Exception) -> None:

@@ -105,9 +105,9 @@ class LeaderEpochCache:
         return LeaderEpoch(self._epochs[-1]) if self._epochs else None
 
     @property
-    def written_epoch(self) -> LeaderEpoch | None:
+    def written_epoch(self) -> int | None:
         """The latest epoch, when the file agrees: a batch of it may be appended without ``assign``."""
-        return LeaderEpoch(self._epochs[-1]) if self._epochs and not self._is_behind else None
+        return self._epochs[-1] if self._epochs and not self._is_behind else None
 
     @property
     def earliest_entry(self) -> EpochEntry | None:

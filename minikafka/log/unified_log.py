@@ -64,6 +64,8 @@ from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Buffer, LeaderEpo
 __all__ = ["AppendInfo", "AppendOrigin", "FetchData", "LogOffsetMetadata", "UnifiedLog"]
 
 _UNKNOWN = -1
+_CLIENT = AppendOrigin.CLIENT  # looked up once: a member of an Enum costs 0.1 µs each time
+_HIGH_WATERMARK, _TXN_COMMITTED = FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED
 
 
 class UnifiedLog:
@@ -282,7 +284,7 @@ class UnifiedLog:
         prepared: list[ProducerAppend] | None = None
         header = plan.headers[0]
         if header.producer_id >= 0:
-            if origin is AppendOrigin.CLIENT:
+            if origin is _CLIENT:
                 duplicate = self._producers.find_duplicate(header)
                 if duplicate is not None:
                     return AppendInfo(
@@ -358,15 +360,9 @@ class UnifiedLog:
         except OSError as error:
             self._fence(f"an append failed: {error}", error)
         return AppendInfo(
-            plan.first_offset,
-            last_offset,
-            plan.max_timestamp,
-            plan.log_append_time,
-            self.log_start_offset,
-            size,
-            rolled,
-            False,
-        )
+            plan.first_offset, last_offset, plan.max_timestamp, plan.log_append_time, self.log_start_offset,
+            size, rolled, False,
+        )  # fmt: skip
 
     def _assign_epochs(self, plan: AppendPlan) -> None:
         """Note the epochs that begin with these batches, before the batches are written."""
@@ -430,9 +426,9 @@ class UnifiedLog:
         """
         log_end_offset, high_watermark = self.log_end_offset, self.high_watermark
         self.check_range(fetch_offset)
-        committed = isolation is FetchIsolation.TXN_COMMITTED
+        committed = isolation is _TXN_COMMITTED
         stable_offset = self.last_stable_offset
-        if isolation is FetchIsolation.HIGH_WATERMARK:
+        if isolation is _HIGH_WATERMARK:
             end_offset = high_watermark
         else:
             end_offset = stable_offset if committed else log_end_offset

@@ -477,11 +477,10 @@ class Connection(asyncio.Protocol):
                 done += 1
                 result = self._handler(self, frame)
                 if result is not None:
-                    if isinstance(result, UnfinishedRequest):
+                    if not isinstance(result, tuple) and isinstance(result, UnfinishedRequest):
                         self._wait_for(result, len(frame))
                         break
-                    responses.add(result)
-                    if responses and responses.is_full:
+                    if responses.add(result):
                         self._hold |= _PENDING
                     if responses.out_bytes >= WRITE_BYTES:
                         self._flush()
@@ -529,10 +528,8 @@ class Connection(asyncio.Protocol):
             if is_gone:
                 if isinstance(result, PendingResponse):
                     result.connection_closed()
-            elif result is not None:
-                self._responses.add(result)
-                if self._responses and self._responses.is_full:
-                    self._hold |= _PENDING
+            elif result is not None and self._responses.add(result):
+                self._hold |= _PENDING
         except Exception as error:  # noqa: BLE001  # logged, and the connection closes
             self._close_after(error)
         self._serving = False

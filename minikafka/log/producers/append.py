@@ -26,6 +26,8 @@ import logging
 from enum import Enum
 from typing import Final
 
+import msgspec
+
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import BatchHeader
@@ -121,7 +123,7 @@ class AppendOrigin(Enum):
     """A producer: everything is checked."""
 
 
-class CheckedBatch(NamedTuple):
+class CheckedBatch(msgspec.Struct, frozen=True, gc=False):
     """One whole batch in the topic's codec, whose records are as they should be."""
 
     records: Buffer

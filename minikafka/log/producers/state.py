@@ -87,6 +87,8 @@ stands still for longer makes a truncation replay the log."""
 _NEVER = 1 << 63
 """Above every offset."""
 
+_REPLICATION = AppendOrigin.REPLICATION  # looked up once: a member of an Enum costs 0.1 µs each time
+
 _MARKER_BYTES_MAX = 64 * 1024
 """A marker batch holds one record of a few dozen bytes; a larger one is not a marker."""
 
@@ -222,7 +224,7 @@ class ProducerStateManager:
             entry = ProducerStateEntry(header.producer_id)
         if first_offset is None:
             first_offset = header.base_offset
-        if self.verifies_transactions and header.is_transactional and origin is not AppendOrigin.REPLICATION:
+        if self.verifies_transactions and header.is_transactional and origin is not _REPLICATION:
             verification = self.verifications.get(header.producer_id)
             check_verified(entry, header, verification, verification_guard, origin, self.topic_partition)
         return check_data_batch(entry, header, first_offset, origin, self.topic_partition)

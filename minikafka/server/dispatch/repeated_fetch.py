@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 else:
     fetch = deferred("minikafka.server.apis.fetch")
 
+_TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
+
 
 class RepeatedFetch:
     """What a connection's handler remembers of its last usual Fetch request. Made by ``of``."""
@@ -144,7 +146,7 @@ class RepeatedFetch:
         params = self._params.at_most(self._connection.answer_bytes_max)
         hosted, readable = self._services.replica_manager.by_topic_id, self._readable
         tracer = self._services.replica_manager.tracer
-        committed = params.isolation is FetchIsolation.TXN_COMMITTED
+        committed = params.isolation is _TXN_COMMITTED
         budget = Budget(params.max_bytes)
         is_full = False
         sent: list[tuple[TopicStats, int]] = []

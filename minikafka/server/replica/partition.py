@@ -74,6 +74,10 @@ DEBUGGING_REPLICA_ID: Final = -2
 """In a request: it comes from a tool, who sees everything, on any replica."""
 
 
+# Looked up once: a member of an Enum costs 0.1 µs each time.
+_HIGH_WATERMARK, _TXN_COMMITTED = FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED
+
+
 class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the partitions of a broker know of it and of its cluster."""
 
@@ -557,13 +561,9 @@ class Partition:
 
     def end_offset(self, isolation: FetchIsolation) -> Offset:
         """The place up to which a reader with this isolation may read."""
-        match isolation:
-            case FetchIsolation.LOG_END:
-                return self.log.log_end_offset
-            case FetchIsolation.HIGH_WATERMARK:
-                return self.log.high_watermark
-            case FetchIsolation.TXN_COMMITTED:
-                return self.log.last_stable_offset
+        if isolation is _HIGH_WATERMARK:
+            return self.log.high_watermark
+        return self.log.last_stable_offset if isolation is _TXN_COMMITTED else self.log.log_end_offset
 
     def diverging_epoch(self, *, last_fetched_epoch: int, fetch_offset: Offset) -> EpochEndOffset | None:
         """Where a reader that last fetched ``last_fetched_epoch`` left this log's history (KIP-595), if it

@@ -684,7 +684,8 @@ class ReplicaManager:
         except KafkaError as error:
             self.note_failure(partition, error)
             raise
-        self._note_flush(log, rolled=info.rolled)
+        if info.rolled or log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+            self._note_flush(log, rolled=info.rolled)
         if self.tracer.is_on and self.tracer.follows(partition.topic_partition):
             self._trace_append(partition, info, high_watermark)
         if log.high_watermark != high_watermark:
