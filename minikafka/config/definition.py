@@ -19,6 +19,7 @@ import math
 import re
 from collections.abc import Mapping
 from enum import Enum, IntEnum
+from inspect import get_annotations
 from typing import Any, get_args
 
 import msgspec
@@ -155,28 +156,37 @@ def prop(
     )
 
 
+_TYPES_OF_TEXT = frozenset({ConfigType.STRING, ConfigType.LIST, ConfigType.CLASS, ConfigType.PASSWORD})
+
+
 def config_keys(struct: type[msgspec.Struct]) -> dict[str, ConfigKey]:
     """The properties that ``struct`` declares, by name, sorted. Fields without ``prop`` are left out."""
+    annotations: dict[str, Any] = {}
+    for declaring in struct.__mro__[::-1]:  # ``msgspec.structs.fields`` evaluates each again, 4 ms of a start
+        annotations |= get_annotations(declaring)
+    fields, defaults = struct.__struct_fields__, struct.__struct_defaults__
+    default_of = dict(zip(fields[len(fields) - len(defaults) :], defaults, strict=True))
     keys = {}
-    for field in msgspec.structs.fields(struct):
-        meta = _meta(field.type)
+    for attribute in fields:
+        annotation = annotations[attribute]
+        meta = _meta(annotation)
         if meta is None or not meta.extra:
             continue
         info: _PropertyInfo = meta.extra["info"]
-        name = field.name.replace("_", ".")
+        name = attribute.replace("_", ".")
         keys[name] = ConfigKey(
             name=name,
-            attribute=field.name,
+            attribute=attribute,
             type=info.type,
-            default=field.default,
+            default=default_of.get(attribute, msgspec.NODEFAULT),
             importance=info.importance,
             documentation=meta.description or "",
             update_mode=info.update_mode,
             synonyms=info.synonyms,
             ge=meta.ge,
             le=meta.le,
-            choices=_literals(field.type),
-            annotation=field.type,
+            choices=_literals(annotation) if info.type in _TYPES_OF_TEXT else (),
+            annotation=annotation,
         )
     return dict(sorted(keys.items()))
 
