@@ -306,7 +306,7 @@ class Broker:
         self._phases.done("listeners")
         await self._join(services, membership)
         self._phases.done("registration, and what to lead and follow")
-        supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
+        supervisor.start("own-modules", lambda: self._load_deferred_modules(log_io))
 
     async def _load_logs(
         self,
@@ -502,14 +502,16 @@ class Broker:
         await asyncio.sleep(RECORD_CODEC_DELAY_MS / 1000)
         await log_io.run(record_codec.load)
 
-    async def _load_own_modules(self, log_io: LogIo) -> None:
-        """All that the start has deferred, before an upgrade may replace its files.
+    async def _load_deferred_modules(self, log_io: LogIo) -> None:
+        """All of ours that the start has deferred, before an upgrade may replace its files; and what the
+        first request of the status page would wait for.
 
         One at a time, in the disk thread, so that the loop is free. Our modules import each other in no
         circle, so code that needs one meanwhile waits for it.
         """
         await asyncio.sleep(OWN_MODULES_DELAY_MS / 1000)
-        for name in chain(HANDLERS.modules(), own_modules()):
+        of_http = ("h11",) if self._http is not None else ()
+        for name in chain(of_http, HANDLERS.modules(), own_modules()):
             if name not in sys.modules:
                 await log_io.run(partial(import_module, name))
 

@@ -27,8 +27,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import h11
-
+from minikafka.deferred import deferred
 from minikafka.errors import StartError
 from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.named_tuple import NamedTuple
@@ -38,7 +37,12 @@ from minikafka.server.http.access import AllowedHosts, Credentials, Failures
 from minikafka.server.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    import h11
+
     from minikafka.server.http.access import HttpTls
+else:
+    h11 = deferred("h11")
+    """15 ms. Loaded soon after the start: ``Broker._load_deferred_modules``."""
 
 logger = logging.getLogger(__name__)
 
