@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from minikafka.cli.console.cluster import ClusterView, Ends, TopicState
-from minikafka.cli.console.decoding import Decoded, Format, Readers, decode, read_format, schema_id
+from minikafka.cli.console.decoding import Decoded, Format, Readers, Registry, decode, read_format, schema_id
 from minikafka.cli.console.exchange import Query, Refusal, parse_number
-from minikafka.cli.console.registry import Registry
 from minikafka.cli.console.scan import Bounds, Cut, Filter, Found, Scanned, Skipped, scan
 from minikafka.cli.groups import ListedOffset
 from minikafka.cli.shared.admin_client import RETRY_BACKOFF_S, raise_error
