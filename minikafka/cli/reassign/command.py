@@ -1,4 +1,5 @@
-"""``minikafka reassign``: move replicas between brokers and between log directories; and ``execute`` itself.
+"""``minikafka reassign``: move replicas between brokers and between log directories; and ``minikafka
+elect-leaders``: let partitions elect their preferred leader, or any leader at all.
 
 Kafka: ``kafka-reassign-partitions.sh`` (``ReassignPartitionsCommand``, KIP-455, KIP-113, KIP-73), whose
 options and files work here too: ``minikafka reassign --execute --reassignment-json-file plan.json`` is
@@ -18,7 +19,11 @@ with fewer brokers is the narrow one::
 This supposes that each broker of that side has the same share. With one big partition among small ones the
 big one takes longer; what producers write meanwhile is not in it either.
 
-Exit status: 0 when all went well (``verify``: when all is as planned), 1 when not, 2 for bad usage.
+``elect-leaders``: Kafka's ``kafka-leader-election.sh`` (``LeaderElectionCommand``, KIP-460), whose options
+work here. Different here: ``--topic`` without ``--partition`` means all partitions of the topic.
+
+Exit status: 0 when all went well (``verify``: when all is as planned; ``elect-leaders``: when every partition
+has the leader that was asked for), 1 when not, 2 for bad usage.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from minikafka.cli.reassign.plan import (
     Plan,
     format_plan,
     generate,
+    parse_election_partitions,
     parse_plan,
     problems_of,
     problems_with_cluster,
@@ -60,6 +66,7 @@ from minikafka.cli.reassign.verify import (
 )
 from minikafka.cli.shared.admin_client import RETRY_BACKOFF_S, AdminClient, LogDir, PartitionNow
 from minikafka.cli.shared.commands import (
+    FAILURE,
     OK,
     CommandError,
     ProfileParser,
@@ -74,7 +81,7 @@ from minikafka.cli.shared.commands import (
     with_action_first,
 )
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
+from minikafka.types import BrokerId, ElectionType, ReplicaAssignment, TopicPartition
 from minikafka.units import format_bytes, format_duration, format_rate
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list", "remove-throttles")
@@ -224,10 +231,6 @@ async def _run(arguments: argparse.Namespace) -> int:
         if arguments.wait:
             await wait_until_done(admin, plan, arguments)
         return await verify(admin, plan, preserve_throttles=arguments.preserve_throttles)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 
 # How long copying takes
@@ -519,3 +522,88 @@ def _command(action: str, arguments: argparse.Namespace) -> str:
     name = arguments.reassignment_json_file
     plan = "PLAN.json" if name == "-" else name
     return f"minikafka reassign {action}{typed_connection(arguments)} --reassignment-json-file {plan}"
+
+
+# Electing leaders
+
+
+def elect_leaders_parser() -> argparse.ArgumentParser:
+    """The command line of ``minikafka elect-leaders``."""
+    options = ProfileParser(
+        prog="minikafka elect-leaders",
+        description="Elect the preferred leaders, or (unclean) any live replica where there is no leader.",
+        epilog="An unclean election makes a partition available again and can lose acknowledged records.",
+        allow_abbrev=False,
+    )
+    add_connection_options(options)
+    options.add_argument(
+        "--election-type",
+        required=True,
+        type=str.lower,
+        choices=[each.name.lower() for each in ElectionType],
+        help="preferred: the first of its replicas, if it is in sync; unclean: any live one, if none leads",
+    )
+    which = options.add_mutually_exclusive_group(required=True)
+    which.add_argument("--topic", metavar="TOPIC", help="the partitions of this topic")
+    which.add_argument("--all-topic-partitions", action="store_true", help="all partitions there are")
+    which.add_argument(
+        "--path-to-json-file",
+        metavar="FILE",
+        help='these partitions: {"partitions": [{"topic": "orders", "partition": 1}]}; - is standard input',
+    )
+    options.add_argument("--partition", type=int, metavar="N", help="of --topic: only this one")
+    return options
+
+
+def elect_leaders(argv: Sequence[str] | None = None) -> int:
+    """Run elections. Returns the exit status."""
+    options = elect_leaders_parser()
+    arguments = options.parse_args(argv)
+    if arguments.partition is not None and arguments.topic is None:
+        options.error("--partition needs --topic")
+    try:
+        take_connection(arguments)
+    except ValueError as error:
+        options.error(str(error))
+    return run("minikafka elect-leaders", _elect(arguments))
+
+
+async def _elect(arguments: argparse.Namespace) -> int:
+    election_type = ElectionType[arguments.election_type.upper()]
+    async with AdminClient.of(arguments, "minikafka-elect-leaders") as admin:
+        results = await admin.elect_leaders(election_type, await _to_elect(admin, arguments))
+    done = [each for each, error in results.items() if error is None]
+    failed = {each: error for each, error in results.items() if error is not None}
+    not_needed = [each for each, error in failed.items() if error.code is ErrorCode.ELECTION_NOT_NEEDED]
+    if done:
+        name = election_type.name
+        print(f"Successfully completed leader election ({name}) for partitions {_names(done)}")
+    if not_needed or (not failed and not done):
+        print(f"Valid replica already elected for partitions {_names(not_needed) or '(all)'}")
+    for each in not_needed:
+        del failed[each]
+    for each, error in failed.items():
+        print(f"minikafka elect-leaders: {each}: {explain(error)}", file=sys.stderr)
+    return FAILURE if failed else OK
+
+
+async def _to_elect(admin: AdminClient, arguments: argparse.Namespace) -> list[TopicPartition] | None:
+    """Which to elect leaders for; None: all. Raises CommandError: there is no such topic."""
+    if arguments.path_to_json_file is not None:
+        return parse_election_partitions(read_text(arguments.path_to_json_file))
+    if arguments.topic is None:
+        return None
+    if arguments.partition is not None:
+        return [TopicPartition(arguments.topic, arguments.partition)]
+    partitions = list(await admin.partitions([arguments.topic]))
+    if not partitions:
+        raise CommandError(f"there is no topic {arguments.topic}")
+    return partitions
+
+
+def _names(partitions: Sequence[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
