@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from docs.generator.markdown import text
-from minikafka.cli.tour.catalogue import STORIES, Entry
+from minikafka.cli.tour import STORIES, Entry
 from minikafka.cli.tour.drawing import draw_step
 from minikafka.cli.tour.stage import Step, tell
 

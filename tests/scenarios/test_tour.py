@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from docs.generator import tour
-from minikafka.cli.tour.catalogue import BY_NAME, STORIES
+from minikafka.cli.tour import BY_NAME, STORIES
 from minikafka.cli.tour.stage import Log, Step, tell
 
 

@@ -38,8 +38,9 @@ from uuid import UUID
 import msgspec
 
 from minikafka.cli.console.exchange import Refusal
-from minikafka.cli.console.scan import KEPT_BYTES_MAX, Cut
 
+KEPT_BYTES_MAX: Final = 256 * 1024
+"""Of a key or a value, which is enough to decode most; the rest is only counted."""
 TEXT_LENGTH_MAX: Final = 32 * 1024
 """Characters that are shown of one key or value."""
 HEX_BYTES_MAX: Final = 4 * 1024
@@ -79,6 +80,13 @@ def read_format(text: str) -> Format:
         case "auto" | "text" | "json" | "hex" | "avro" | "protobuf":
             return text
     raise Refusal(400, "format: must be auto, text, json, hex, avro or protobuf")
+
+
+class Cut(NamedTuple):
+    """Bytes, of which there may have been more."""
+
+    data: bytes
+    size: int
 
 
 class Decoded(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from time import sleep  # by name: while a simulation runs, the module has another one
 from typing import TYPE_CHECKING
 
-from minikafka.cli.tour.catalogue import BY_NAME, STORIES, Entry, seconds_to_read
+from minikafka.cli.tour import BY_NAME, STORIES, Entry, seconds_to_read
 from minikafka.errors import MinikafkaError
 
 if TYPE_CHECKING:

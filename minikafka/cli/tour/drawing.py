@@ -25,7 +25,7 @@ from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from minikafka.cli.tour.catalogue import Entry, seconds_to_read
+from minikafka.cli.tour import Entry, seconds_to_read
 from minikafka.cli.tour.stage import Cell, Log, PartitionPicture, Picture, Replica, Step, Supposition, Waiting
 from minikafka.units import format_bytes
 

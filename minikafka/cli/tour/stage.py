@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from minikafka.cli.shared.admin_client import AdminClient
-from minikafka.cli.tour.catalogue import Entry
+from minikafka.cli.tour import Entry
 from minikafka.coordination import paths
 from minikafka.errors import InvariantError
 from minikafka.log.files.checkpoint import read_leader_epochs

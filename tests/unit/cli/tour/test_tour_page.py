@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli.tour import command, stage
-from minikafka.cli.tour.catalogue import STORIES, Entry
+from minikafka.cli.tour import STORIES, Entry, command, stage
 from minikafka.cli.tour.drawing import page
 from minikafka.cli.tour.stage import Replica, Span, Supposition
 from minikafka.errors import InvariantError
