@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from docs.generator.markdown import text
-from minikafka.cli.tour.catalogue import STORIES, Entry
-from minikafka.cli.tour.snapshot import Step
-from minikafka.cli.tour.stage import tell
-from minikafka.cli.tour.text import draw_step
+from minikafka.cli.tour import STORIES, Entry
+from minikafka.cli.tour.drawing import draw_step
+from minikafka.cli.tour.stage import Step, tell
 
 PATH = Path(__file__).resolve().parents[1] / "explanation" / "tour.md"
 

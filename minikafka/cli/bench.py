@@ -46,15 +46,23 @@ from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, MinikafkaError
 from minikafka.loadgen import comparison
 from minikafka.loadgen.comparison import SUITES, Entry, lines, spread
-from minikafka.loadgen.payloads import key_picker, value_maker
 from minikafka.loadgen.report import Point, Result, page
-from minikafka.loadgen.workload import DURATION_S, Kind, Workload, checked, parse_recording
+from minikafka.loadgen.workload import (
+    DURATION_S,
+    Kind,
+    Workload,
+    checked,
+    key_picker,
+    parse_recording,
+    parse_workload,
+    value_maker,
+)
 from minikafka.units import format_rate
 
 if TYPE_CHECKING:
-    from minikafka.loadgen import recipes, runner
+    from minikafka.loadgen import runner, targets
 else:
-    recipes = deferred("minikafka.loadgen.recipes", at_start_or_never=True)
+    targets = deferred("minikafka.loadgen.targets", at_start_or_never=True)
     runner = deferred("minikafka.loadgen.runner", at_start_or_never=True)
 
 PLAIN_INTERVAL_S = 5.0
@@ -191,10 +199,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.brokers < 1:
         raise ConfigError(f"--brokers {arguments.brokers}: must be from 1")
     security = target_security(arguments)
-    recipe = recipes.parse_target(arguments.target, pids=tuple(arguments.pid), security=security)
-    recipes.prepare(recipe)
+    recipe = targets.parse_target(arguments.target, pids=tuple(arguments.pid), security=security)
+    targets.prepare(recipe)
     with (
-        recipes.running(recipe, arguments.target, brokers=arguments.brokers) as (target, _),
+        targets.running(recipe, arguments.target, brokers=arguments.brokers) as (target, _),
         Interruption() as interruption,
     ):
         events = runner.run(
@@ -241,8 +249,6 @@ def _workload(arguments: argparse.Namespace) -> Workload:
     """Of the command line, or of the file; completes ``arguments.target``. Raises ConfigError."""
     if arguments.action != "run":
         return workload_of(arguments.action, arguments)
-    from minikafka.loadgen.omb import parse_workload
-
     try:
         text = read_text(arguments.workload)
         driver = read_text(arguments.driver) if arguments.driver is not None else None
@@ -275,7 +281,7 @@ def compare(arguments: argparse.Namespace) -> int:
     check_reports(json=arguments.json, html=arguments.html)
     security = target_security(arguments)
     first, second = (
-        comparison.Contestant(text, recipes.parse_target(text, security=security))
+        comparison.Contestant(text, targets.parse_target(text, security=security))
         for text in arguments.targets
     )
     for event in comparison.alternate(
@@ -313,15 +319,15 @@ def turn_line(turn: comparison.Turn) -> str:
 
 def start(arguments: argparse.Namespace) -> int:
     """From the start of the process to the first answered request, several times."""
-    recipe = recipes.parse_target(arguments.target)
-    if isinstance(recipe, recipes.Address):
+    recipe = targets.parse_target(arguments.target)
+    if isinstance(recipe, targets.Address):
         raise ConfigError(f"target {arguments.target}: only a recipe can be started")
     if arguments.runs < 1:
         raise ConfigError(f"--runs {arguments.runs}: must be from 1")
-    recipes.prepare(recipe)
+    targets.prepare(recipe)
     seconds = []
     for _ in range(arguments.runs):
-        with recipes.running(recipe, arguments.target) as (_, start_s):
+        with targets.running(recipe, arguments.target) as (_, start_s):
             seconds.append(start_s)
             print(f"{arguments.target}: first answer after {start_s:.3f} s")
     summary = spread(seconds)

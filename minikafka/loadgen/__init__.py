@@ -2,11 +2,11 @@
 
 Numbers in, reports out, in three rings:
 
-- pure: ``payloads``, ``workload``, ``omb`` (workload files), ``messages`` (what a worker reports, with its
-  latencies), ``report``, ``plot``, ``comparison`` (with the suites that are compared);
-- the worker processes: ``worker`` (one job a process) and its kinds ``producing`` and ``consuming``;
-- the parent: ``runner`` (one workload: its processes and what each gets), ``target`` (brokers' processes;
-  topics and offsets), ``recipes`` (targets to start and stop).
+- pure: ``workload`` (with its records, and workload files), ``messages`` (what a worker reports, with its
+  latencies), ``report``, ``comparison`` (with the suites that are compared);
+- the worker processes: ``worker`` (one job a process), and ``station``, their side of the conversation;
+- the parent: ``runner`` (one workload: its processes and what each gets), ``targets`` (brokers' processes;
+  topics and offsets; recipes to start and stop them), ``mock_cluster`` (librdkafka's, a process of its own).
 
 Times are of ``CLOCK_MONOTONIC``, which all processes of a machine share, in nanoseconds; latencies are whole
 microseconds. A latency counts from the moment at which a record was due, so that a stall of the target is a

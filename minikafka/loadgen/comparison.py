@@ -27,9 +27,9 @@ from minikafka.loadgen.report import Result
 from minikafka.loadgen.workload import Kind, Workload, checked
 
 if TYPE_CHECKING:
-    from minikafka.loadgen import recipes, runner
+    from minikafka.loadgen import runner, targets
 else:  # they import librdkafka; the command line, which has the names of the suites, is there without it
-    recipes = deferred("minikafka.loadgen.recipes", at_start_or_never=True)
+    targets = deferred("minikafka.loadgen.targets", at_start_or_never=True)
     runner = deferred("minikafka.loadgen.runner", at_start_or_never=True)
 
 START = "seconds to start"
@@ -272,7 +272,7 @@ class Contestant(msgspec.Struct, frozen=True):
     """A target by its name."""
 
     name: str
-    recipe: recipes.Recipe
+    recipe: targets.Recipe
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -318,7 +318,7 @@ def alternate(
         names = " and ".join(dict.fromkeys(contestant.name for contestant in contestants))
         raise ConfigError(f"--suite {','.join(entries)}: cannot be run with {names}")
     for contestant in contestants:
-        recipes.prepare(contestant.recipe)
+        targets.prepare(contestant.recipe)
     turns: list[Turn] = []
     rows: list[Row] = []
     for name, entry in possible.items():
@@ -331,10 +331,10 @@ def alternate(
     yield Comparison((contestants[0].name, contestants[1].name), rows, turns)
 
 
-def _is_impossible(entry: Entry, recipe: recipes.Recipe) -> bool:
+def _is_impossible(entry: Entry, recipe: targets.Recipe) -> bool:
     """The mock lacks things, and brokers that run already cannot be restarted."""
-    return (isinstance(recipe, recipes.MockRecipe) and not entry.is_for_mock) or (
-        isinstance(recipe, recipes.Address) and entry.is_fresh
+    return (isinstance(recipe, targets.MockRecipe) and not entry.is_for_mock) or (
+        isinstance(recipe, targets.Address) and entry.is_fresh
     )
 
 
@@ -352,16 +352,16 @@ def take_turns(
                 yield _fresh_turn(name, number, contestant, entry, duration_s)
         return
     with contextlib.ExitStack() as stack:
-        targets = [stack.enter_context(_started(each, entry.brokers)) for each in contestants]
+        started = [stack.enter_context(_started(each, entry.brokers)) for each in contestants]
         for number in range(rounds + 1):
-            for contestant, (target, start_s) in zip(contestants, targets, strict=True):
+            for contestant, (target, start_s) in zip(contestants, started, strict=True):
                 yield _turn(name, number, contestant, entry, target, start_s, duration_s)
 
 
 def _started(
     contestant: Contestant, brokers: int
-) -> contextlib.AbstractContextManager[tuple[runner.Target, float]]:
-    return recipes.running(contestant.recipe, contestant.name, brokers=brokers)
+) -> contextlib.AbstractContextManager[tuple[targets.Target, float]]:
+    return targets.running(contestant.recipe, contestant.name, brokers=brokers)
 
 
 def _fresh_turn(name: str, number: int, contestant: Contestant, entry: Entry, duration_s: float) -> Turn:
@@ -377,7 +377,7 @@ def _turn(
     number: int,
     contestant: Contestant,
     entry: Entry,
-    target: runner.Target,
+    target: targets.Target,
     start_s: float,
     duration_s: float,
 ) -> Turn:

@@ -51,10 +51,9 @@ from minikafka.loadgen.messages import (
     encoded,
     report_decoder,
 )
-from minikafka.loadgen.payloads import mean_size
 from minikafka.loadgen.report import Check, Flow, FlowBuilder, Point, Result, Usage, UsageMeter, point
-from minikafka.loadgen.target import Cluster, TargetError, module_command, module_environment
-from minikafka.loadgen.workload import Kind, Workload
+from minikafka.loadgen.targets import Cluster, Target, TargetError, module_command, module_environment
+from minikafka.loadgen.workload import Kind, Workload, mean_size
 
 READY_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
@@ -309,16 +308,6 @@ class Fleet:
 
 
 # A run
-
-
-class Target(msgspec.Struct, frozen=True):
-    """Where the brokers are; ``pids`` when their processes can be looked at."""
-
-    name: str
-    bootstrap: str
-    pids: tuple[int, ...] = ()
-    security: dict[str, str] = {}
-    """librdkafka's properties of TLS and SASL; a report has none of them."""
 
 
 class Progress(msgspec.Struct, frozen=True):

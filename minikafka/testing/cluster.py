@@ -52,7 +52,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.files import OsFile, OsFiles, make_private_directory, open_regular
 from minikafka.network.socket_server import stop_listening
-from minikafka.testing.broker import Property, property_text
+from minikafka.testing.broker import Property, SecureAccess, acl_binding, property_text
 from minikafka.testing.groups import AsksGroups
 from minikafka.types import Buffer
 
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from minikafka.security.secure_setup import FirstUser
     from minikafka.server.broker import Broker as ServerBroker
     from minikafka.server.services import Services
-    from minikafka.testing.secure import SecureAccess
-
 
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 256 * 1024
@@ -670,8 +668,6 @@ class Cluster(AsksGroups):
 
     async def add_acl(self, user: str, operation: str, **resource: Any) -> None:
         """See ``Broker.add_acl``. Returns when all brokers know."""
-        from minikafka.testing.secure import acl_binding
-
         await self._secure_access.add_acl(self._addresses(), acl_binding(user, operation, **resource))
 
     @property
@@ -848,8 +844,6 @@ class Cluster(AsksGroups):
         if "zookeeper.connect" not in config:
             config.setdefault("coordination", f"sqlite:///{data_dir}/coordination.sqlite")
         if self._is_secure:
-            from minikafka.testing.secure import SecureAccess
-
             self._access = SecureAccess(os.path.join(data_dir, "security"))
         self.brokers = {
             node_id: ClusterBroker(

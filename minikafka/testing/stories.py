@@ -1,13 +1,13 @@
 """Stories of replication in a simulated cluster: how its logs look, and what is done to it. The scenarios in
 ``tests/scenarios`` and ``minikafka tour`` are told in these words.
 
-``ClusterView`` is what a story can see of its cluster, and how it draws it, a line for each replica:
+``Cluster`` is what a story can see of its cluster, which it draws with a line for each replica:
 
     A: e0[0..9] e2[10..14] HW 12
     B: e0[0..9] e1[at 10] HW 10
 
 The epochs are those of the ``leader-epoch-checkpoint`` on the broker's disk; ``e1[at 10]`` has no records.
-``Cluster`` adds what is done to it, and what is waited for. Brokers A, B and C hold the replicas, in the
+It is also what is done to the cluster, and what is waited for. Brokers A, B and C hold the replicas, in the
 order that the story wants (the first leads). The controller is D, who holds none and so can look on while
 the others die.
 """
@@ -48,14 +48,25 @@ PATIENCE_MS = 30_000
 """I16."""
 
 
-class ClusterView:
-    """One partition and its brokers, seen from outside: looking costs the cluster nothing."""
+class Cluster:
+    """The cluster of one story, with its one partition, and what can be done to it."""
+
+    checker: InvariantChecker
 
     def __init__(self, simulation: Simulation, replicas: Sequence[int]) -> None:
         self.simulation = simulation
         self.replicas = tuple(replicas)
+        self.client = self.new_client()
         self.acked: dict[int, bytes] = {}
         """By offset: what was acknowledged with acks=all."""
+        self._numbers = 0
+        self._rules: list[Callable[[], None]] = []
+
+    def new_client(self) -> SimulatedClient:
+        """One with connections of its own: on one connection answers keep the order of the requests."""
+        return SimulatedClient([(f"broker-{node_id}", PORT) for node_id in (D, *sorted(self.replicas))])
+
+    # What it looks like, from outside: looking costs the cluster nothing
 
     def broker(self, node_id: int) -> SimulatedBroker:
         return self.simulation.brokers[node_id]
@@ -172,22 +183,6 @@ class ClusterView:
             header.base_offset: header.partition_leader_epoch
             for _, header in iterate_headers(self.batches(node_id))
         }
-
-
-class Cluster(ClusterView):
-    """The cluster of one story, and what can be done to it."""
-
-    checker: InvariantChecker
-
-    def __init__(self, simulation: Simulation, replicas: Sequence[int]) -> None:
-        super().__init__(simulation, replicas)
-        self.client = self.new_client()
-        self._numbers = 0
-        self._rules: list[Callable[[], None]] = []
-
-    def new_client(self) -> SimulatedClient:
-        """One with connections of its own: on one connection answers keep the order of the requests."""
-        return SimulatedClient([(f"broker-{node_id}", PORT) for node_id in (D, *sorted(self.replicas))])
 
     # Waiting
 

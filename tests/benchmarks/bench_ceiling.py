@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minikafka.cli.bench import turn_line
-from minikafka.loadgen import comparison, recipes
+from minikafka.loadgen import comparison, targets
 from minikafka.loadgen.comparison import SUITES, Contestant, Entry, Turn, spread
 from minikafka.loadgen.comparison import row as paired
 from tests.benchmarks import idle_broker
@@ -44,10 +44,10 @@ def run(quick: bool) -> list[Row]:
     rows: list[Row] = []
     with idle_broker.running() as idle, idle_broker.running(idle_broker.READS) as reader:
         contestants = [
-            Contestant(MOCK, recipes.parse_target("mock")),
+            Contestant(MOCK, targets.parse_target("mock")),
             Contestant(IDLE, idle),
             Contestant(READER, reader),
-            Contestant(OURS, recipes.parse_target(f"minikafka:{COMMAND[0]}")),
+            Contestant(OURS, targets.parse_target(f"minikafka:{COMMAND[0]}")),
         ]
         for name in WORKLOADS:
             turns = []

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from minikafka.loadgen import recipes
+from minikafka.loadgen import targets
 from tests.benchmarks import secured_brokers
 from tests.benchmarks.bench_security import Row, ratio_row
 from tests.benchmarks.broker import COMMAND, ROOT, cpu_seconds
@@ -152,11 +152,11 @@ def both(directory: Path, brokers: int, *, has_tls: bool) -> Iterator[Sequence[S
             ]
             yield [Side(each.bootstrap("SSL"), [each.pid], each.client_settings()) for each in secured]
             return
-        targets = [
-            stack.enter_context(recipes.running(recipes.parse_target(text), text, brokers=brokers))[0]
+        started = [
+            stack.enter_context(targets.running(targets.parse_target(text), text, brokers=brokers))[0]
             for text in (OURS, KAFKA)
         ]
-        yield [Side(each.bootstrap, each.pids, {}) for each in targets]
+        yield [Side(each.bootstrap, each.pids, {}) for each in started]
 
 
 def compare(client: Path, workload: Workload, sides: Sequence[Side], *, quick: bool) -> Iterator[Row]:

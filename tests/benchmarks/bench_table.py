@@ -19,7 +19,7 @@ from typing import Any
 from minikafka.cli.bench import entries_of, turn_line
 from minikafka.cli.shared.commands import as_json
 from minikafka.errors import MinikafkaError
-from minikafka.loadgen import comparison, recipes
+from minikafka.loadgen import comparison, targets
 from minikafka.loadgen.comparison import Row, number
 from tests.benchmarks.broker import COMMAND, ROOT
 
@@ -73,8 +73,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
 def beside(other: str, suite: str, *, quick: bool) -> comparison.Comparison:
     """Ours and another in turns. Raises MinikafkaError: the other cannot be had."""
     contestants = (
-        comparison.Contestant("minikafka", recipes.parse_target(OURS)),
-        comparison.Contestant(other, recipes.parse_target(other)),
+        comparison.Contestant("minikafka", targets.parse_target(OURS)),
+        comparison.Contestant(other, targets.parse_target(other)),
     )
     events = comparison.alternate(
         contestants,

@@ -45,7 +45,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from minikafka.errors import ErrorCode, PeerProtocolError
-from minikafka.loadgen.recipes import Address
+from minikafka.loadgen.targets import Address
 from minikafka.protocol.records.batch import HEADER_SIZE, iterate_headers
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.protocol.wire import codec

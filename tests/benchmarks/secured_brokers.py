@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from minikafka.loadgen import recipes
+from minikafka.loadgen import targets
 from tests.benchmarks.broker import COMMAND, NO_HTTP
 from tests.benchmarks.logins import HOST, ITERATIONS
 from tests.integration.support.process import BrokerProcess
@@ -46,16 +46,16 @@ class ApacheKafka(BrokerProcess):
 
     def arguments(self) -> list[str]:
         controller = free_port()
-        settings = recipes.node_settings(1, self.port, [controller], data=self.data_dir) | self.properties
+        settings = targets.node_settings(1, self.port, [controller], data=self.data_dir) | self.properties
         settings["listeners"] += f",CONTROLLER://{HOST}:{controller}"
         settings["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
         del settings["advertised.listeners"]
         config = self.data_dir.with_suffix(".properties")
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        java = ["java", *recipes.JVM, "-cp", recipes.class_path_of_maven(KAFKA_VERSION)]
+        java = ["java", *targets.JVM, "-cp", targets.class_path_of_maven(KAFKA_VERSION)]
         if not (self.data_dir / "meta.properties").exists():
-            tool = ["kafka.tools.StorageTool", "format", "-t", recipes.CLUSTER_ID, "-c", str(config)]
-            done = recipes.ended([*java, *tool], recipes.FORMAT_DEADLINE_S)
+            tool = ["kafka.tools.StorageTool", "format", "-t", targets.CLUSTER_ID, "-c", str(config)]
+            done = targets.ended([*java, *tool], targets.FORMAT_DEADLINE_S)
             assert done.returncode == 0, done.stderr or done.stdout
         return [*java, "kafka.Kafka", str(config)]
 

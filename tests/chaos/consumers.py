@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minikafka.testing.history.operations import Kind, Outcome, Partition, Record
+from minikafka.testing.history import Kind, Outcome, Partition, Record
 from tests.chaos.recording import Recorder, now_ms, quiet_logger
 from tests.chaos.surprises import Surprises
 

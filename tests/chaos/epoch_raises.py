@@ -34,7 +34,7 @@ from pathlib import Path
 import msgspec
 
 from minikafka.protocol.records.batch import BatchHeader
-from minikafka.testing.history.operations import Kind, Operation, Outcome, Partition
+from minikafka.testing.history import Kind, Operation, Outcome, Partition
 from tests.chaos.refusals import BrokersOfRun, Refusal
 
 _LIBRDKAFKA = re.compile(r"producer-\d+-confluent-idempotent(\.\d+)?")

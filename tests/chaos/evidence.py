@@ -13,7 +13,7 @@ from pathlib import Path
 from minikafka.flight_recorder.storage import UnreadableEventFile
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
-from minikafka.testing.history.operations import Kind, Operation, Partition
+from minikafka.testing.history import Kind, Operation, Partition
 from tests.chaos.refusals import BrokersOfRun
 
 PLACES_MAX = RECORDS_MAX = 4

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from minikafka.testing.history.operations import Kind, Operation, Outcome, Partition
+from minikafka.testing.history import Kind, Operation, Outcome, Partition
 from tests.chaos.refusals import BrokersOfRun, Refusal
 
 _JAVA = re.compile(r"(producer-\d+-java-idempotent)(\.\d+)?")

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from minikafka.testing.history.operations import Kind, Outcome, Record
+from minikafka.testing.history import Kind, Outcome, Record
 from tests.chaos.recording import Recorder, ignore_passing_errors, now_ms, quiet_logger
 from tests.chaos.surprises import Surprises
 

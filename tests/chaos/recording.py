@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from minikafka.testing.history.operations import Kind, Operation, Outcome, Record
+from minikafka.testing.history import Kind, Operation, Outcome, Record
 
 
 def now_ms() -> float:

@@ -18,7 +18,7 @@ from minikafka.files import OsFiles
 from minikafka.flight_recorder.events import BrokerStarted, EpochBegan, Event
 from minikafka.flight_recorder.storage import CURRENT_NAME, OLD_NAME, decode_event, read_event_file
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
-from minikafka.testing.history.operations import Partition
+from minikafka.testing.history import Partition
 
 _OF_KAFKA = re.compile(
     r"OutOfOrderSequenceException: Out of order sequence number for producer (?P<producer_id>\d+) "

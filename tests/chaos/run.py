@@ -13,8 +13,17 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from minikafka.testing.history.checker import PERMITTED, AnomalyKind, Report, check
-from minikafka.testing.history.operations import Kind, Operation, Outcome, Record, read_history
+from minikafka.testing.history import (
+    PERMITTED,
+    AnomalyKind,
+    Kind,
+    Operation,
+    Outcome,
+    Record,
+    Report,
+    check,
+    read_history,
+)
 from tests.chaos.epoch_raises import KnownDuplicate, known_duplicates
 from tests.chaos.give_ups import GivenUp, given_up
 from tests.chaos.nemesis import UNHURRIED, Nemesis, Pace

@@ -18,7 +18,7 @@ import kafka
 import pytest
 from aiokafka.errors import LeaderNotAvailableError
 
-from minikafka.testing.history.operations import Kind, Operation, Outcome, read_history
+from minikafka.testing.history import Kind, Operation, Outcome, read_history
 from tests.chaos import nemesis
 from tests.chaos.consumers import Reading, by_kafka_python
 from tests.chaos.producers import Producing, _end, by_aiokafka

@@ -30,7 +30,7 @@ from minikafka.protocol.records.batch import read_header
 from minikafka.protocol.records.records import Record as LogRecord
 from minikafka.protocol.records.records import build_batch
 from minikafka.server.replica.refused_sequences import RefusedSequences
-from minikafka.testing.history.operations import Kind, Operation, Outcome, Partition, Record, write_history
+from minikafka.testing.history import Kind, Operation, Outcome, Partition, Record, write_history
 from minikafka.types import TopicPartition
 from tests.chaos.epoch_raises import known_duplicates
 from tests.chaos.refusals import Refusal, refusals_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from minikafka.protocol.records.records import Record as LogRecord
 from minikafka.protocol.records.records import build_batch
-from minikafka.testing.history.operations import Kind, Operation, Outcome, Record
+from minikafka.testing.history import Kind, Operation, Outcome, Record
 from tests.chaos.evidence import evidence
 
 PRODUCER = "producer-5-confluent-transactional"

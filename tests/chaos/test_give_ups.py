@@ -15,8 +15,7 @@ import pytest
 
 from minikafka.protocol.records.records import Record as LogRecord
 from minikafka.protocol.records.records import build_batch
-from minikafka.testing.history.checker import AnomalyKind
-from minikafka.testing.history.operations import Kind, Operation, Outcome, Record, write_history
+from minikafka.testing.history import AnomalyKind, Kind, Operation, Outcome, Record, write_history
 from tests.chaos.give_ups import GivenUp, given_up
 from tests.chaos.run import ChaosReport, judge
 

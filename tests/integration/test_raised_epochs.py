@@ -35,8 +35,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.batch import iterate_headers
-from minikafka.testing.history.checker import check
-from minikafka.testing.history.operations import Operation, Outcome, read_history
+from minikafka.testing.history import Operation, Outcome, check, read_history
 from tests.chaos.give_ups import given_up
 from tests.chaos.refusals import refusals_of
 from tests.chaos.run import JVM_TERMINATED, read_all

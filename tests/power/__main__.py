@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from minikafka.cli.dump_log.verify import Verifier
+from minikafka.cli.dump_log.files import Verifier
 from minikafka.files import OsFiles
 from tests.integration.support.process import BrokerProcess, StartFailed
 from tests.power.disk import Disk, NoSuchDiskError

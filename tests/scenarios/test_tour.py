@@ -7,9 +7,8 @@ from functools import cache
 import pytest
 
 from docs.generator import tour
-from minikafka.cli.tour.catalogue import BY_NAME, STORIES
-from minikafka.cli.tour.snapshot import Log, Step
-from minikafka.cli.tour.stage import tell
+from minikafka.cli.tour import BY_NAME, STORIES
+from minikafka.cli.tour.stage import Log, Step, tell
 
 
 @cache

@@ -14,8 +14,7 @@ from functools import partial
 
 import pytest
 
-from minikafka.testing.simulation.campaign import failure_line, run_seed_in_worker, worker_pool
-from minikafka.testing.simulation.scenarios.catalogue import draw, play
+from minikafka.testing.simulation.campaign import draw, failure_line, play, run_seed_in_worker, worker_pool
 
 SEEDS = {"faults": 80, "reassignments": 40, "transactions": 40, "shares": 8, "swarm": 40}
 """The same in every run: what they are to find is a step back. New defects are looked for in others."""

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from minikafka.testing.simulation.client import SimulatedClient
-from minikafka.testing.simulation.ensemble import Hello, Ping
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
 from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import STORE, Simulation
+from minikafka.testing.simulation.store import Hello, Ping
 
 BROKERS = (1, 2, 3)
 REPLICAS = 2

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minikafka.cli.reassign import command as reassign
-from minikafka.cli.reassign.execute import execute
+from minikafka.cli.reassign.command import execute
 from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation import SimulatedClient, Simulation

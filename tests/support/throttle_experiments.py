@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minikafka.cli.reassign.execute import CopyEstimate
+from minikafka.cli.reassign.command import CopyEstimate
 from minikafka.units import format_bytes, format_duration
 
 TOPIC = "moved"

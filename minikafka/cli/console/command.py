@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from minikafka.cli.console.cluster import TIMEOUT_MS, Connection
+from minikafka.cli.console.decoding import Registry
 from minikafka.cli.console.pages import Console, Permissions
-from minikafka.cli.console.registry import Registry
 from minikafka.cli.shared.commands import (
     OK,
     CommandError,

@@ -1,4 +1,5 @@
-"""The console's pages by their paths, who may ask for which, and what a console is made of.
+"""The console's pages by their paths, who may ask for which, and what a console is made of; with
+``api/access``: ACLs, users with passwords (SCRAM), and quotas.
 
 A page that changes something takes POST, from a reader who has authenticated, where ``http.admin`` is true. A
 browser sends passwords and certificates along with whatever another site has it send, so such a request must
@@ -8,13 +9,15 @@ the same origin, which browsers set.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from minikafka.cli.console.access import access, no_access
+from minikafka.cli.acls import describe_acls
 from minikafka.cli.console.cluster import KEEP_S, ClusterView, Connection, cluster
+from minikafka.cli.console.decoding import Registry
 from minikafka.cli.console.exchange import (
     Query,
     Refusal,
@@ -22,16 +25,22 @@ from minikafka.cli.console.exchange import (
     SharedByQuery,
     json_response,
     refusal_response,
+    why_not,
 )
 from minikafka.cli.console.groups import GroupsView
 from minikafka.cli.console.messages import MessagesView
-from minikafka.cli.console.registry import Registry
 from minikafka.cli.console.topics import ReassignmentsView, TopicsView, topic
 from minikafka.cli.console.why import WhyView, events, purgatory
+from minikafka.cli.quotas import entity_text
+from minikafka.cli.shared.admin_client import raise_error
+from minikafka.cli.shared.credentials import describe_users
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import is_loopback
-from minikafka.errors import MinikafkaError
+from minikafka.errors import KafkaError, MinikafkaError
+from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.security.acl import AclBinding, AclBindingFilter, camel_case
 from minikafka.server.http.pages import CONSOLE_PREFIX, ConsoleHost
 from minikafka.server.http.server import HttpRequest, HttpResponse
 from minikafka.system_clock import SystemClock
@@ -44,6 +53,8 @@ Ask = Callable[[Query], Awaitable[Any]]
 Change = Callable[[bytes], Awaitable[Any]]
 
 NOT_AUTHENTICATED: Final = "changes are for readers who have authenticated"
+
+ROWS_MAX: Final = 1_000
 
 
 class Permissions(NamedTuple):
@@ -209,4 +220,82 @@ def console_of_broker(host: ConsoleHost) -> Console:
         permissions=permissions_of(config),
         registry=None if url is None else Registry(url, user_info),
         asked_of=host.node_id,
+    )
+
+
+async def access(view: ClusterView) -> dict[str, Any]:
+    """What is not known is null, and why is beside it."""
+    acls, users, quotas = await asyncio.gather(_acls(view), _users(view), _quotas(view))
+    return {
+        "acls": None if isinstance(acls, str) else acls[:ROWS_MAX],
+        "acls_left_out": 0 if isinstance(acls, str) else max(0, len(acls) - ROWS_MAX),
+        "why_no_acls": acls if isinstance(acls, str) else None,
+        "users": None if isinstance(users, str) else users[:ROWS_MAX],
+        "users_left_out": 0 if isinstance(users, str) else max(0, len(users) - ROWS_MAX),
+        "why_no_users": users if isinstance(users, str) else None,
+        "quotas": None if isinstance(quotas, str) else quotas[:ROWS_MAX],
+        "quotas_left_out": 0 if isinstance(quotas, str) else max(0, len(quotas) - ROWS_MAX),
+        "why_no_quotas": quotas if isinstance(quotas, str) else None,
+    }
+
+
+def no_access(why: str) -> dict[str, Any]:
+    """The same for who may not see it."""
+    names = ("acls", "users", "quotas")
+    return {
+        **dict.fromkeys(names),
+        **{f"{name}_left_out": 0 for name in names},
+        **{f"why_no_{name}": why for name in names},
+    }
+
+
+async def _acls(view: ClusterView) -> list[dict[str, Any]] | str:
+    try:
+        found = await describe_acls(view.admin, AclBindingFilter())
+    except (KafkaError, BrokerUnavailable) as error:
+        return why_not(error)
+    return [_acl(each) for each in found]
+
+
+def _acl(binding: AclBinding) -> dict[str, Any]:
+    pattern, entry = binding
+    return {
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": camel_case(entry.operation),
+        "resource_type": camel_case(pattern.resource_type),
+        "pattern_type": camel_case(pattern.pattern_type),
+        "name": pattern.name,
+        "permission": camel_case(entry.permission_type),
+    }
+
+
+async def _users(view: ClusterView) -> list[dict[str, Any]] | str:
+    try:
+        found = await describe_users(view.admin)
+    except (KafkaError, BrokerUnavailable) as error:
+        return why_not(error)
+    return [
+        {"name": name, "mechanisms": [each.mechanism_name for each in sorted(mechanisms)]}
+        for name, mechanisms in found.items()
+    ]
+
+
+async def _quotas(view: ClusterView) -> list[dict[str, Any]] | str:
+    try:
+        answer = await view.admin.ask_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False})
+        raise_error(answer)
+    except (KafkaError, BrokerUnavailable) as error:
+        return why_not(error)
+    return sorted(
+        (
+            {
+                "entity": entity_text({part.entity_type: part.entity_name for part in entry.entity}),
+                "quota": value.key,
+                "value": value.value,
+            }
+            for entry in answer.entries or ()
+            for value in entry.values
+        ),
+        key=lambda each: (each["entity"], each["quota"]),
     )

@@ -61,12 +61,12 @@ from minikafka.cli.dump_log.files import (
     KnownFile,
     PathKind,
     Selection,
+    Verifier,
     identify,
     items_of,
     path_kind,
 )
 from minikafka.cli.dump_log.segment import Finding
-from minikafka.cli.dump_log.verify import Verifier
 from minikafka.errors import PeerProtocolError
 from minikafka.files import Files, OsFiles
 from minikafka.log.files.checkpoint import encode_uuid

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from time import sleep  # by name: while a simulation runs, the module has another one
 from typing import TYPE_CHECKING
 
-from minikafka.cli.tour.catalogue import BY_NAME, STORIES, Entry, seconds_to_read
+from minikafka.cli.tour import BY_NAME, STORIES, Entry, seconds_to_read
 from minikafka.errors import MinikafkaError
 
 if TYPE_CHECKING:
-    from minikafka.cli.tour.snapshot import Step
+    from minikafka.cli.tour.stage import Step
 
 PROG = "minikafka tour"
 OK, FAILURE, INTERRUPTED = 0, 1, 130
@@ -153,7 +153,7 @@ def _tell(entries: Sequence[Entry], arguments: argparse.Namespace) -> int:
 
 def _write_page(entries: Sequence[Entry], arguments: argparse.Namespace) -> int:
     from minikafka.cli.shared.commands import CommandError, write_text
-    from minikafka.cli.tour.page import page
+    from minikafka.cli.tour.drawing import page
     from minikafka.cli.tour.stage import tell
 
     told: dict[Entry, list[Step]] = {}
@@ -199,7 +199,7 @@ class Teller:
 
     def show(self, step: Step) -> None:
         """Print a step, when the one before has been read. Raises KeyboardInterrupt: it is enough."""
-        from minikafka.cli.tour.text import render
+        from minikafka.cli.tour.drawing import render
 
         self._pause()
         self._out.print(render(step))

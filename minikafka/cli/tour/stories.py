@@ -9,11 +9,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from minikafka.cli.reassign.execute import CopyEstimate, estimate
+from minikafka.cli.reassign.command import CopyEstimate, estimate
 from minikafka.cli.reassign.plan import parse_plan
 from minikafka.cli.reassign.verify import find_throttles, moves_of, remove_throttles, set_throttle
-from minikafka.cli.tour.snapshot import Replica, Supposition
-from minikafka.cli.tour.stage import ADMIN_TIMEOUT_MS, Setup, Stage, before_kip_101
+from minikafka.cli.tour.stage import ADMIN_TIMEOUT_MS, Replica, Setup, Stage, Supposition, before_kip_101
 from minikafka.cli.transactions import TransactionAdmin
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.testing.simulation.client import PASSING, RETRY_PAUSE_MS, SimulatedClient, make_batch

@@ -32,7 +32,7 @@ clocks, disk speed (``broker.host``)   ``clock_skew_ms``, ``disk_delay_ms``
 A run fails when anything fails that is not awaited, when nothing can happen any more, and when the code
 under test reads a real clock or throws real dice. ``sim.trace`` says what happened.
 
-The modules, from the ground up: ``loop``; ``transport``, ``network``; ``disk``; ``ensemble``, ``store``;
+The modules, from the ground up: ``loop``; ``transport``, ``network``; ``disk``; ``store``;
 ``simulation``; ``client``; ``invariants``. Random faults from many seeds: ``scenarios`` and ``campaign``,
 see ``docs/how-to/simulation.md``.
 """

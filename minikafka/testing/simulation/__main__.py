@@ -19,17 +19,20 @@ import msgspec
 
 from minikafka.testing.simulation.campaign import (
     FILE,
+    SCENARIOS,
     Outcome,
     Tally,
     TallyError,
+    draw,
     failure_line,
     markdown,
+    play,
     read_outcomes,
     report,
     run_seeds,
     shrink,
+    simulation_of,
 )
-from minikafka.testing.simulation.scenarios.catalogue import SCENARIOS, draw, play, simulation_of
 from minikafka.testing.simulation.scenarios.plan import Plan
 
 PROGRAM = "python -m minikafka.testing.simulation"

@@ -45,7 +45,6 @@ from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.testing.broker import Property, property_text
 from minikafka.testing.simulation.disk import SimulatedDisk, Survival
-from minikafka.testing.simulation.ensemble import SimulatedEnsemble, Wire
 from minikafka.testing.simulation.loop import (
     NS_PER_MS,
     Host,
@@ -57,7 +56,7 @@ from minikafka.testing.simulation.loop import (
     describe_tasks,
 )
 from minikafka.testing.simulation.network import SimulatedNetwork, Trace
-from minikafka.testing.simulation.store import SESSION_TIMEOUT_MS, SimulatedStore
+from minikafka.testing.simulation.store import SESSION_TIMEOUT_MS, SimulatedEnsemble, SimulatedStore, Wire
 from minikafka.testing.simulation.transport import HARDWARE, Channel
 
 START_MS = 1_700_000_000_000

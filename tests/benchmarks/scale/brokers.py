@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minikafka.loadgen import recipes
+from minikafka.loadgen import targets
 from tests.benchmarks.broker import COMMAND, cpu_seconds, resident_mb
 from tests.integration.support.process import BrokerProcess
 from tests.support.ports import free_port
@@ -33,15 +33,15 @@ class ApacheKafka(BrokerProcess):
     is_reference = True
 
     def arguments(self) -> list[str]:
-        settings = recipes.node_settings(1, self.port, [free_port()], data=self.data_dir)
+        settings = targets.node_settings(1, self.port, [free_port()], data=self.data_dir)
         config = self.data_dir.with_suffix(".properties")
         config.write_text(
             "".join(f"{name}={value}\n" for name, value in (settings | self.properties).items())
         )
-        java = ["java", *recipes.JVM, "-cp", recipes.class_path_of_maven(KAFKA_VERSION)]
+        java = ["java", *targets.JVM, "-cp", targets.class_path_of_maven(KAFKA_VERSION)]
         if not (self.data_dir / "meta.properties").exists():
-            tool = ["kafka.tools.StorageTool", "format", "-t", recipes.CLUSTER_ID, "-c", str(config)]
-            done = recipes.ended([*java, *tool], recipes.FORMAT_DEADLINE_S)
+            tool = ["kafka.tools.StorageTool", "format", "-t", targets.CLUSTER_ID, "-c", str(config)]
+            done = targets.ended([*java, *tool], targets.FORMAT_DEADLINE_S)
             assert done.returncode == 0, done.stderr or done.stdout
         return [*java, "kafka.Kafka", str(config)]
 

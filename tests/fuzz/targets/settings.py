@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any, Final
 
+from minikafka.cli.acls import parse_resource, parse_user
 from minikafka.cli.dump_log.command import parser as dump_log_parser
 from minikafka.cli.groups import parse_datetime, parse_duration, parse_topic
 from minikafka.cli.main import SUBCOMMANDS, load
@@ -23,7 +24,6 @@ from minikafka.cli.shared.commands import (
     with_action_first,
 )
 from minikafka.cli.topics import parse_assignment, parse_configs
-from minikafka.cli.why_denied import parse_resource, parse_user
 from minikafka.config.definition import config_keys, format_value, parse_value
 from minikafka.config.listeners import parse_listeners, parse_protocol_map
 from minikafka.config.loader import ConfigProviders, parse_setting, parse_toml

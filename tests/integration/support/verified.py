@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from minikafka.cli.dump_log.verify import Verifier
+from minikafka.cli.dump_log.files import Verifier
 from minikafka.files import OsFiles
 from minikafka.log.files.checkpoint import META_PROPERTIES
 

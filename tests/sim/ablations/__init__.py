@@ -30,7 +30,7 @@ COPIED: Final = ("minikafka", "tests/scenarios", "tests/sim", "tests/support", "
 """What a run of a scenario needs, and of a story."""
 
 SCENARIOS: Final = ("faults", "reassignments", "transactions", "shares", "swarm")
-"""Of ``minikafka.testing.simulation.scenarios.catalogue``."""
+"""Of ``minikafka.testing.simulation.campaign``."""
 
 
 class PatchError(Exception):

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from minikafka.testing.history.checker import PERMITTED
+from minikafka.testing.history import PERMITTED
 from tests.sim.ablations import HERE, Ablation
 
 FILE: Final = HERE / "results.jsonl"

@@ -12,8 +12,7 @@ import sys
 import warnings
 from typing import Final
 
-from minikafka.testing.simulation.campaign import ACKED_MIN
-from minikafka.testing.simulation.scenarios.catalogue import draw, play
+from minikafka.testing.simulation.campaign import ACKED_MIN, draw, play
 
 SEED_CPU_S_MAX: Final = 100
 """Many times what a seed takes: with a defect the code may run in circles."""

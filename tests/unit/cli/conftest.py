@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.reassign import execute as reassign_execute
+from minikafka.cli.reassign import command as reassign
 from minikafka.cli.shared import admin_client
 from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import Address
@@ -23,7 +23,7 @@ def talk_to(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeCluster], None]:
             return await fake.connect(address)
 
         monkeypatch.setattr(AdminClient, "_connect", connect)
-        monkeypatch.setattr(reassign_execute, "POLL_S", 0)
+        monkeypatch.setattr(reassign, "POLL_S", 0)
         monkeypatch.setattr(admin_client, "RETRY_BACKOFF_S", 0)
 
     return install

@@ -15,7 +15,8 @@ from minikafka.errors import ConfigError
 from minikafka.loadgen import runner
 from minikafka.loadgen.comparison import SUITES, Comparison, Contestant, Turn, alternate
 from minikafka.loadgen.messages import ConnectJob
-from minikafka.loadgen.recipes import (
+from minikafka.loadgen.runner import Fleet, WorkerError
+from minikafka.loadgen.targets import (
     Address,
     KafkaRecipe,
     MinikafkaRecipe,
@@ -23,7 +24,6 @@ from minikafka.loadgen.recipes import (
     node_settings,
     parse_target,
 )
-from minikafka.loadgen.runner import Fleet, WorkerError
 from minikafka.loadgen.workload import Kind, Workload, checked
 from tests.benchmarks import bench_table
 

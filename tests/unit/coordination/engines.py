@@ -14,8 +14,7 @@ from minikafka.clock import ManualClock
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore, SessionState
 from minikafka.coordination.zookeeper import ZooKeeperStore
-from minikafka.testing.simulation.ensemble import SimulatedEnsemble
-from minikafka.testing.simulation.store import SimulatedStore
+from minikafka.testing.simulation.store import SimulatedEnsemble, SimulatedStore
 from tests.support.zookeeper import ZooKeeperServer
 
 TIMEOUT_MS = 9_000

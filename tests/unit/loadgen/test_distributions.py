@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from minikafka.errors import ConfigError
-from minikafka.loadgen.payloads import (
+from minikafka.loadgen.workload import (
     UNTIMED,
     key_picker,
     make_pool,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.errors import ConfigError
-from minikafka.loadgen.omb import parse_workload
-from minikafka.loadgen.workload import Kind, Workload
+from minikafka.loadgen.workload import Kind, Workload, parse_workload
 
 WORKLOAD = """\
 name: 2 topics / 16 partitions / 1kb

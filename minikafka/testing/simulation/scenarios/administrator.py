@@ -21,7 +21,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import AclOperation, AclPermissionType, PatternType, ResourceType
 from minikafka.security.sasl.scram import ITERATIONS_MIN, salted_password
 from minikafka.testing.broker import Property
-from minikafka.testing.history.operations import Kind, Record
+from minikafka.testing.history import Kind, Record
 from minikafka.testing.simulation.client import REQUEST_TIMEOUT_MS, Address, SimulatedClient, check
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun

@@ -9,8 +9,8 @@ from collections import Counter
 from minikafka.errors import InvariantError, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.testing.broker import Property
-from minikafka.testing.history.checker import check
-from minikafka.testing.history.recorder import Recorder
+from minikafka.testing.history import check
+from minikafka.testing.history_recorder import Recorder
 from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
 from minikafka.testing.simulation.scenarios.faults import carry_out, until

@@ -37,11 +37,11 @@ from minikafka.server.cluster.topic_validation import (
 )
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.disk import DirectoryNode, FileNode, failing
-from minikafka.testing.simulation.ensemble import LATE_EXPIRY_MS
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.loop import DISK_DELAY_MS, HostDiedError
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Fault, FaultKind, Role, Step
 from minikafka.testing.simulation.simulation import STORE, SimulatedBroker
+from minikafka.testing.simulation.store import LATE_EXPIRY_MS
 from minikafka.testing.simulation.transport import DELAY_MS
 from minikafka.types import TopicPartition
 

@@ -27,8 +27,8 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.broker import Property
-from minikafka.testing.history.operations import Kind, Partition, Record
-from minikafka.testing.history.recorder import REFUSED, TRIES_MAX, Reader
+from minikafka.testing.history import Kind, Partition, Record
+from minikafka.testing.history_recorder import REFUSED, TRIES_MAX, Reader
 from minikafka.testing.simulation.client import OFFSETS_VERSION, SimulatedClient, check, positions_body
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Member
 

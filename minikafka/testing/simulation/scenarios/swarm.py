@@ -31,8 +31,8 @@ from minikafka.network.client_security import client_security
 from minikafka.protocol.records.records import Record as LogRecord
 from minikafka.protocol.records.records import build_batch
 from minikafka.testing.broker import Property
-from minikafka.testing.history.operations import Kind, Record
-from minikafka.testing.history.recorder import at_offsets, text
+from minikafka.testing.history import Kind, Record
+from minikafka.testing.history_recorder import at_offsets, text
 from minikafka.testing.simulation.client import PASSING, SimulatedClient, make_batch, pause_or_raise
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.scenarios import group_member

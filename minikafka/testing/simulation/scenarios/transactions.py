@@ -22,7 +22,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.broker import Property
-from minikafka.testing.history.recorder import RecordedTransactionalProducer
+from minikafka.testing.history_recorder import RecordedTransactionalProducer
 from minikafka.testing.simulation.client import (
     OF_GROUPS,
     OF_TRANSACTIONS,

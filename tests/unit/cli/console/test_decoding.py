@@ -14,6 +14,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from minikafka.cli.console.decoding import (
     HEX_BYTES_MAX,
     TEXT_LENGTH_MAX,
+    Cut,
     Decoded,
     Format,
     Reader,
@@ -23,7 +24,6 @@ from minikafka.cli.console.decoding import (
     read_format,
 )
 from minikafka.cli.console.exchange import Refusal
-from minikafka.cli.console.scan import Cut
 
 ORDER = {
     "type": "record",

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.console import registry as registries
-from minikafka.cli.console.decoding import Reader
-from minikafka.cli.console.registry import LOOKUPS_MAX, TOO_MANY, Registry
+from minikafka.cli.console import decoding
+from minikafka.cli.console.decoding import LOOKUPS_MAX, TOO_MANY, Reader, Registry
 from tests.support.schema_registry import SchemaRegistry
 
 PROTO = """syntax = "proto3";
@@ -138,7 +137,7 @@ async def test_references_in_a_circle_and_too_many_schemas_have_an_end(served: S
 async def test_a_slow_registry_holds_a_request_for_a_bounded_time(
     served: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registries, "LOOKUPS_S", 0.0)
+    monkeypatch.setattr(decoding, "LOOKUPS_S", 0.0)
     for number in (1, 2):
         served.pages[f"/schemas/ids/{number}"] = {"schema": '"int"'}
     assert set((await Registry(served.url).readers([1, 2])).values()) == {TOO_MANY}
@@ -154,6 +153,6 @@ async def test_without_the_extra_it_says_what_to_install(
     served: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.pages["/schemas/ids/1"] = {"schemaType": "PROTOBUF", "schema": ITEM}
-    monkeypatch.setattr(registries, "find_spec", lambda name: None)
+    monkeypatch.setattr(decoding, "find_spec", lambda name: None)
     found = (await Registry(served.url).readers([1]))[1]
     assert found == "schema 1: grpcio-tools is not installed: pip install 'minikafka[console]'"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli.reassign import elect_leaders
+from minikafka.cli.reassign.command import elect_leaders
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import TopicPartition
@@ -16,7 +16,7 @@ Output = pytest.CaptureFixture[str]
 
 
 def run(*arguments: str) -> int:
-    return elect_leaders.main(["-b", "b:9002", *arguments])
+    return elect_leaders(["-b", "b:9002", *arguments])
 
 
 @pytest.fixture
@@ -87,6 +87,6 @@ def test_a_topic_that_is_not_there(cluster: FakeCluster, capsys: Output) -> None
 )
 def test_bad_usage_is_status_2(arguments: list[str], capsys: Output) -> None:
     with pytest.raises(SystemExit) as left:
-        elect_leaders.main(arguments)
+        elect_leaders(arguments)
     assert left.value.code == 2
     assert "usage: minikafka elect-leaders" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.cli.reassign import command as reassign
-from minikafka.cli.reassign.execute import CopyEstimate, estimate
+from minikafka.cli.reassign.command import CopyEstimate, estimate
 from minikafka.cli.reassign.plan import PlannedPartition
 from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.types import ReplicaAssignment, TopicPartition

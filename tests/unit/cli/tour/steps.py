@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.cli.tour.snapshot import Cell, Log, PartitionPicture, Picture, Replica, Span, Step, Supposition
+from minikafka.cli.tour.stage import Cell, Log, PartitionPicture, Picture, Replica, Span, Step, Supposition
 from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment
 
 ISR = (BrokerId(1), BrokerId(2))

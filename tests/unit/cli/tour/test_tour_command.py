@@ -11,10 +11,9 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from minikafka.cli.tour import command, stage
-from minikafka.cli.tour.catalogue import PICTURE_S, STORIES, WORDS_PER_SECOND, Entry
-from minikafka.cli.tour.snapshot import Replica, Span, Step, Supposition
-from minikafka.cli.tour.text import render
+from minikafka.cli.tour import PICTURE_S, STORIES, WORDS_PER_SECOND, Entry, command, stage
+from minikafka.cli.tour.drawing import render
+from minikafka.cli.tour.stage import Replica, Span, Step, Supposition
 from minikafka.errors import InvariantError
 from tests.unit.cli.tour.steps import a_log, a_long_log, a_step
 

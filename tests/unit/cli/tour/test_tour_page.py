@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli.tour import command, stage
-from minikafka.cli.tour.catalogue import STORIES, Entry
-from minikafka.cli.tour.page import page
-from minikafka.cli.tour.snapshot import Replica, Span, Supposition
+from minikafka.cli.tour import STORIES, Entry, command, stage
+from minikafka.cli.tour.drawing import page
+from minikafka.cli.tour.stage import Replica, Span, Supposition
 from minikafka.errors import InvariantError
 from tests.unit.cli.tour.steps import a_log, a_long_log, a_step
 

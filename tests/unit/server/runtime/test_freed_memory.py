@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from minikafka.loadgen import target
+from minikafka.loadgen import targets
 
 ROUNDS = 20
 MEASURE = f"""
@@ -30,7 +30,7 @@ print(faults())
 def faults(how: str) -> int:
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, how],
-        env=target.module_environment(),
+        env=targets.module_environment(),
         check=True,
         capture_output=True,
         text=True,

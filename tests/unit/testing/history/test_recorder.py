@@ -14,7 +14,7 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.records import Record as StoredRecord
 from minikafka.protocol.records.records import build_batch
 from minikafka.testing.history import AnomalyKind, Kind, Outcome, Record, check
-from minikafka.testing.history.recorder import Recorder
+from minikafka.testing.history_recorder import Recorder
 from minikafka.testing.simulation.client import Fetched, visible
 
 

@@ -15,14 +15,15 @@ from minikafka.testing.simulation import __main__ as command_line
 from minikafka.testing.simulation import campaign
 from minikafka.testing.simulation.campaign import (
     OPTIONAL_SETTINGS,
+    SCENARIOS,
     Outcome,
     Tally,
     TallyError,
+    draw,
     report,
     shrink,
 )
 from minikafka.testing.simulation.client import SimulatedClient
-from minikafka.testing.simulation.scenarios.catalogue import SCENARIOS, draw
 from minikafka.testing.simulation.scenarios.faults import CARRY_OUT
 from minikafka.testing.simulation.scenarios.plan import ActionKind, FaultKind, Plan
 

@@ -22,9 +22,9 @@ from minikafka.coordination.store import (
     StoreError,
     WatchEvent,
 )
-from minikafka.testing.simulation.ensemble import Hello, Request, Write
 from minikafka.testing.simulation.loop import Process
 from minikafka.testing.simulation.simulation import STORE, HostClock, Simulation
+from minikafka.testing.simulation.store import Hello, Request, Write
 
 TIMEOUT_MS = 9_000
 CONNECTED, DISCONNECTED, EXPIRED = SessionState.CONNECTED, SessionState.DISCONNECTED, SessionState.EXPIRED

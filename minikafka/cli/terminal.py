@@ -1,13 +1,16 @@
-"""``minikafka consume``: print the records of a topic as they come.
+"""``minikafka produce`` and ``minikafka consume``: records from and to a terminal or a pipe, by aiokafka's
+producer and consumer. Their log lines are kept off the terminal; their errors become one line each.
 
-Kafka: ``kafka-console-consumer.sh`` (``ConsoleConsumer``), whose options work here, ``--property`` included;
-``--print`` and ``--json`` say the same in fewer words. aiokafka's consumer does the work. Different: with a
-group nothing else is chosen, and a topic that does not exist is an error.
+``produce``: lines of standard input become records of a topic. Kafka: ``kafka-console-producer.sh``
+(``ConsoleProducer``), and kcat's habits: a line without the key separator has no key. Exit status: 0 when
+every line was written, 1 when a record was refused or no broker answers, 2 for bad usage.
 
-A record is shown as Kafka's ``DefaultMessageFormatter`` does it, or as JSON. Fields come in Kafka's order
-whatever the order they are asked for in. In JSON, bytes that are not UTF-8 are ``{"base64": …}``.
-
-Exit status: 0 when it ended by itself, 1 when something is refused or no broker answers, 2 for bad usage, 130
+``consume``: prints the records of a topic as they come. Kafka: ``kafka-console-consumer.sh``
+(``ConsoleConsumer``), whose options work here, ``--property`` included; ``--print`` and ``--json`` say the
+same in fewer words. Different: with a group nothing else is chosen, and a topic that does not exist is an
+error. A record is shown as Kafka's ``DefaultMessageFormatter`` does it, or as JSON. Fields come in Kafka's
+order whatever the order they are asked for in. In JSON, bytes that are not UTF-8 are ``{"base64": …}``. Exit
+status: 0 when it ended by itself, 1 when something is refused or no broker answers, 2 for bad usage, 130
 after Ctrl-C.
 """
 
@@ -16,48 +19,245 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import logging
+import os
+import re
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from minikafka.cli.groups import EARLIEST, LATEST, GroupAdmin
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import (
     DEFAULT_TIMEOUT_MS,
     OK,
     CommandError,
     ProfileParser,
     add_bootstrap_option,
+    add_connection_options,
     explain,
     run,
     take_connection,
-)
-from minikafka.cli.shared.terminal_client import (
-    CLIENT_ID,
-    STOP_DEADLINE_S,
-    client_errors,
-    client_options,
-    unescape,
 )
 from minikafka.errors import KafkaError
 from minikafka.network.addresses import format_address
 from minikafka.types import TopicPartition
 
+_ESCAPED = {"t": "\t", "n": "\n", "0": "\0", "\\": "\\"}
+
+_NUMBER = re.compile(r"^\[Error -?\d+\] ")
+"""In front of the name of an error."""
+
+CLIENT_ID = "minikafka"
+STOP_DEADLINE_S = 10.0
+"""For what is still on its way when the command ends."""
+
+PRODUCE_PROG = "minikafka produce"
+READ_BYTES = 64 * 1024
+CHUNKS_MAX = 16
+"""What is read ahead of the broker."""
+LINGER_MS = 5
+
 FIELDS = ("timestamp", "partition", "offset", "headers", "key", "value")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _encode = msgspec.json.Encoder().encode
 
-PROG = "minikafka consume"
+CONSUME_PROG = "minikafka consume"
 POLL_MS = 200
 """How often an end is looked for while nothing comes."""
 RECORDS_MAX = 500
 """Printed at once (Kafka's max.poll.records)."""
 
 
-# How a record is shown
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """Raises CommandError for aiokafka's errors."""
+    from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
+
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())  # else Python prints what is logged
+    try:
+        yield
+    except KafkaError as error:
+        text = _NUMBER.sub("", str(error)).strip() or type(error).__name__
+        if "AuthorizationFailed" in type(error).__name__:
+            text += " (no ACL allows it, or one denies it: minikafka why-denied says which)"
+        raise CommandError(text) from None
 
 
+async def client_options(command_config: str) -> dict[str, Any]:
+    """What aiokafka's clients are to be told of ``--command-config``. Raises ConfigError."""
+    if not command_config:
+        return {}
+    from minikafka.cli.shared.client_properties import aiokafka_options, read_client_properties
+
+    return await asyncio.to_thread(lambda: aiokafka_options(read_client_properties(command_config)))
+
+
+def unescape(text: str) -> str:
+    r"""``\t``, ``\n``, ``\0`` and ``\\`` as a shell's user writes them."""
+    return re.sub(r"\\([tn0\\])", lambda match: _ESCAPED[match[1]], text)
+
+
+# Producing
+
+
+def produce_parser() -> argparse.ArgumentParser:
+    """The command line of ``minikafka produce``."""
+    options = ProfileParser(
+        prog=PRODUCE_PROG,
+        description="Write each line of standard input as a record.",
+        epilog="With --key-separator : the line a:b is a record with key a and value b.",
+        allow_abbrev=False,
+    )
+    options.add_argument("topic", metavar="TOPIC")
+    add_connection_options(options)
+    options.add_argument("--key-separator", "-K", metavar="TEXT", help="what stands between key and value")
+    options.add_argument(
+        "--header",
+        "-H",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="on every record; may be repeated",
+    )
+    options.add_argument("--partition", "-p", type=int, metavar="N", help="write to this partition only")
+    options.add_argument(
+        "--acks", choices=["0", "1", "all"], default="all", help="how many replicas must have it (all)"
+    )
+    options.add_argument(
+        "--compression",
+        choices=["none", "gzip", "snappy", "lz4", "zstd"],
+        default="none",
+        metavar="CODEC",
+        help="none, gzip, snappy, lz4 or zstd (none)",
+    )
+    options.add_argument(
+        "--empty-is-null", "-Z", action="store_true", help="empty keys and values are null: tombstones"
+    )
+    return options
+
+
+def produce(argv: Sequence[str] | None = None) -> int:
+    """Produce. Returns the exit status."""
+    options = produce_parser()
+    arguments = options.parse_args(argv)
+    try:
+        take_connection(arguments)
+        arguments.headers = [_header(text) for text in arguments.header]
+    except ValueError as error:
+        options.error(str(error))
+    if arguments.key_separator == "":
+        options.error("--key-separator must not be empty")
+    return run(PRODUCE_PROG, _run_produce(arguments))
+
+
+async def _run_produce(arguments: argparse.Namespace) -> int:
+    async with AdminClient.of(arguments, CLIENT_ID) as admin:
+        await admin.nodes()  # says in one line what is wrong when no broker answers
+        if arguments.partition is not None:
+            await _check_partition(admin, TopicPartition(arguments.topic, arguments.partition))
+    if sys.stdin.isatty():
+        print("one record a line; Ctrl-D ends", file=sys.stderr)
+    with client_errors():
+        await _produce(arguments)
+    return OK
+
+
+async def _check_partition(admin: AdminClient, partition: TopicPartition) -> None:
+    """A topic may come into being with its first record, but not with a certain partition of it.
+
+    Raises:
+        CommandError: there is no such partition.
+    """
+    known = await admin.partitions([partition.topic])
+    if partition not in known:
+        raise CommandError(f"there is no partition {partition}")
+
+
+async def _produce(arguments: argparse.Namespace) -> None:
+    from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=[format_address(host, port) for host, port in arguments.addresses],
+        client_id=CLIENT_ID,
+        acks="all" if arguments.acks == "all" else int(arguments.acks),
+        compression_type=None if arguments.compression == "none" else arguments.compression,
+        linger_ms=LINGER_MS,
+        request_timeout_ms=arguments.timeout_ms,
+        **await client_options(arguments.command_config),
+    )
+    failures: list[BaseException] = []
+
+    def delivered(future: asyncio.Future[Any]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            failures.append(error)
+
+    await producer.start()
+    try:
+        async for line in read_lines(sys.stdin.fileno()):
+            key, value = split_line(line, arguments.key_separator, empty_is_null=arguments.empty_is_null)
+            sent = await producer.send(
+                arguments.topic, value, key=key, partition=arguments.partition, headers=arguments.headers
+            )
+            sent.add_done_callback(delivered)
+            if failures:
+                break
+        await producer.flush()
+    finally:
+        await asyncio.wait_for(producer.stop(), STOP_DEADLINE_S)
+    if failures:
+        raise failures[0]
+
+
+def split_line(
+    line: bytes, separator: str | None, *, empty_is_null: bool
+) -> tuple[bytes | None, bytes | None]:
+    """Key and value of a line."""
+    key: bytes | None = None
+    value: bytes | None = line
+    if separator is not None:
+        before, found, after = line.partition(unescape(separator).encode())
+        if found:
+            key, value = before, after
+    return (key or None, value or None) if empty_is_null else (key, value)
+
+
+async def read_lines(descriptor: int) -> AsyncIterator[bytes]:
+    """The lines that come from ``descriptor``, without their ends.
+
+    A thread of its own reads: an interrupt does not wait for a line that never comes.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_MAX)
+
+    def read() -> None:
+        chunk = b"-"
+        while chunk:
+            chunk = os.read(descriptor, READ_BYTES)
+            asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    rest = b""
+    while chunk := await chunks.get():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ValueError(f"--header {text}: must be NAME=VALUE")
+    return name, value.encode()
+
+
+# Consuming: how a record is shown
 class RecordFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Raises ValueError for a field that there is not."""
 
@@ -143,13 +343,11 @@ def _text(value: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(value).decode()}
 
 
-# The command
-
-
-def parser() -> argparse.ArgumentParser:
+# Consuming
+def consume_parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka consume``."""
     options = ProfileParser(
-        prog=PROG,
+        prog=CONSUME_PROG,
         description="Print the records of a topic: those that come from now on, unless told otherwise.",
         allow_abbrev=False,
     )
@@ -180,9 +378,9 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def consume(argv: Sequence[str] | None = None) -> int:
     """Consume. Returns the exit status."""
-    options = parser()
+    options = consume_parser()
     arguments = options.parse_args(argv)
     try:
         take_connection(arguments)
@@ -201,7 +399,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.error("--partition, --offset and --until-end do not go with --group")
     if arguments.max_messages is not None and arguments.max_messages < 1:
         options.error("--max-messages must be at least 1")
-    return run(PROG, _run(arguments))
+    return run(CONSUME_PROG, _run_consume(arguments))
 
 
 def _start(arguments: argparse.Namespace) -> int | str:
@@ -214,7 +412,7 @@ def _start(arguments: argparse.Namespace) -> int | str:
         raise ValueError(f"--offset {text}: must be a number, beginning or end") from None
 
 
-async def _run(arguments: argparse.Namespace) -> int:
+async def _run_consume(arguments: argparse.Namespace) -> int:
     async with GroupAdmin(
         arguments.addresses,
         client_id=CLIENT_ID,
@@ -271,7 +469,7 @@ async def _consume(
     ends: dict[TopicPartition, int] | None,
 ) -> None:
     """Print until there is a reason to end. ``starts`` is empty for a group; ``ends``: where to end."""
-    from aiokafka import AIOKafkaConsumer  # type: ignore[import-untyped]
+    from aiokafka import AIOKafkaConsumer
     from aiokafka import TopicPartition as Partition
 
     consumer = AIOKafkaConsumer(
@@ -319,7 +517,3 @@ async def _print_records(
                 return
         if arguments.timeout_ms is not None and quiet_ms >= arguments.timeout_ms:
             return
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from minikafka.cli import acls
-from minikafka.cli.why_denied import Question, main, parse_resource, parse_user
+from minikafka.cli.acls import Question, parse_resource, parse_user, why_denied
 from minikafka.security.acl import AclOperation
 from minikafka.testing import Broker
 
@@ -36,7 +36,7 @@ def ask(address: str, capsys: pytest.CaptureFixture[str]) -> Ask:
     """The answer's lines."""
 
     async def run(*arguments: str) -> list[str]:
-        assert await asyncio.to_thread(main, [*arguments, "-b", address]) == 0
+        assert await asyncio.to_thread(why_denied, [*arguments, "-b", address]) == 0
         return capsys.readouterr().out.splitlines()
 
     return run
@@ -120,7 +120,7 @@ async def test_who_may_use_what_no_acl_speaks_of(capsys: pytest.CaptureFixture[s
     }
     async with Broker(config=config) as broker:
         asked = ["alice", "Read", "topic:orders", "-b", f"127.0.0.1:{broker.port}"]
-        assert await asyncio.to_thread(main, asked) == 0
+        assert await asyncio.to_thread(why_denied, asked) == 0
     assert capsys.readouterr().out == (
         "User:alice may Read Topic orders: no ACL speaks of it, and allow.everyone.if.no.acl.found is true.\n"
     )
@@ -129,7 +129,7 @@ async def test_who_may_use_what_no_acl_speaks_of(capsys: pytest.CaptureFixture[s
 async def test_without_an_authorizer_everybody_may(capsys: pytest.CaptureFixture[str]) -> None:
     async with Broker() as broker:
         asked = ["alice", "Read", "topic:orders", "-b", f"127.0.0.1:{broker.port}"]
-        assert await asyncio.to_thread(main, asked) == 0
+        assert await asyncio.to_thread(why_denied, asked) == 0
     assert capsys.readouterr().out.startswith("Everybody may do everything")
 
 
@@ -145,7 +145,7 @@ async def test_without_an_authorizer_everybody_may(capsys: pytest.CaptureFixture
 )
 def test_bad_usage(given: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(given.split())
+        why_denied(given.split())
     assert message in " ".join(capsys.readouterr().err.split())
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.loadgen.recipes import MinikafkaRecipe
-from minikafka.loadgen.target import RunningBrokers
+from minikafka.loadgen.targets import MinikafkaRecipe, RunningBrokers
 
 SAYS_WHERE_IT_LOOKS = """#!/bin/sh
 echo "looks in ${PYTHONPATH:-nothing of ours}"

@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
-from minikafka.cli import consume, produce
-from minikafka.cli.consume import RecordFormat, with_properties
-from minikafka.cli.produce import read_lines, split_line
 from minikafka.cli.shared.commands import CommandError
-from minikafka.cli.shared.terminal_client import client_errors, unescape
+from minikafka.cli.terminal import (
+    RecordFormat,
+    client_errors,
+    consume,
+    produce,
+    read_lines,
+    split_line,
+    unescape,
+    with_properties,
+)
 
 RECORD = SimpleNamespace(
     topic="t",
@@ -128,13 +134,13 @@ def test_escapes_are_read_once() -> None:
 )
 def test_bad_usage(command: Any, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        command.main(arguments)
+        command(arguments)
     assert caught.value.code == 2
 
 
 @pytest.mark.parametrize("command", [produce, consume])
 def test_no_broker_there_is_one_line(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["t", "-b", "127.0.0.1:1"]) == 1
+    assert command(["t", "-b", "127.0.0.1:1"]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "127.0.0.1:1" in error
 

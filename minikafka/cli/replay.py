@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from minikafka.cli.replay.recording import (
+from minikafka.cli.record import (
     Event,
     Head,
     Request,

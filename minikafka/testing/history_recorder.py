@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.testing.history.operations import Kind, Operation, Outcome, Partition, Record
+from minikafka.testing.history import Kind, Operation, Outcome, Partition, Record
 
 REFUSED: Final = frozenset(
     {

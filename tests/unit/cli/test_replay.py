@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from minikafka.cli.replay.recording import body_from, plain
-from minikafka.cli.replay.replay import Comparison, Difference, Names, may_come_true, was_put_off
+from minikafka.cli.record import body_from, plain
+from minikafka.cli.replay import Comparison, Difference, Names, may_come_true, was_put_off
 from minikafka.protocol.records.batch import read_header
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import ApiKey

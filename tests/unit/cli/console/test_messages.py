@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.cli.console.scan import KEPT_BYTES_MAX, Bounds, Filter, Scanned, Skipped, scan
+from minikafka.cli.console.decoding import KEPT_BYTES_MAX
+from minikafka.cli.console.messages import Bounds, Filter, Scanned, Skipped, scan
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import (
     ControlRecordType,
@@ -146,7 +147,7 @@ def test_a_batch_that_cannot_be_read_is_told_and_left_behind() -> None:
 
 
 def test_a_batch_that_grows_beyond_the_bound_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minikafka.cli.console.scan.BATCH_BYTES_MAX", 10_000)
+    monkeypatch.setattr("minikafka.cli.console.messages.BATCH_BYTES_MAX", 10_000)
     scanned = look(batch(0, bytes(20_000), compression=CompressionType.GZIP) + batch(1, b"after"))
     assert values(scanned) == [b"after"]
     assert [each._replace(why="") for each in scanned.skipped] == [Skipped(3, 0, 0, "")]

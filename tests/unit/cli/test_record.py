@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from minikafka.cli.replay.recording import (
+from minikafka.cli.record import (
     FORMAT,
     VERSION,
     Disguise,
