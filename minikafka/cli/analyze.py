@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from minikafka.spark.analyze.job import Prepared
-    from minikafka.spark.runtime.counters import JobCounters
+    from minikafka.spark.runtime.job import JobCounters
 
 
 WIDTH = 160
@@ -270,15 +270,14 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def _is_uri(path: str) -> bool:
-    from minikafka.spark.source.storage import location
+    from minikafka.spark.runtime.storage import location
 
     return bool(path) and location(path).is_uri
 
 
 def _open_stores(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Those of outputs that are URIs, also before the work. Raises JobError: one cannot be written."""
-    from minikafka.spark.runtime.stores import HadoopFiles
-    from minikafka.spark.source.storage import location
+    from minikafka.spark.runtime.storage import HadoopFiles, location
 
     for option in ("output", "parquet", "html", "json"):
         path = getattr(arguments, option)
@@ -318,8 +317,7 @@ def _write(spark: SparkSession, analysis: Analysis, arguments: argparse.Namespac
 
 def _write_text(spark: SparkSession, path: str, text: str) -> None:
     """Raises CommandError, JobError."""
-    from minikafka.spark.runtime.stores import HadoopFiles
-    from minikafka.spark.source.storage import location
+    from minikafka.spark.runtime.storage import HadoopFiles, location
 
     if _is_uri(path):
         HadoopFiles(location(path).parent().text, spark).write(os.path.basename(path), text.encode())
@@ -330,8 +328,7 @@ def _write_text(spark: SparkSession, path: str, text: str) -> None:
 def _upload_tables(spark: SparkSession, path: str, analysis: Analysis) -> None:
     """Raises JobError."""
     from minikafka.spark.analyze.report import parquet_files
-    from minikafka.spark.runtime.stores import HadoopFiles
-    from minikafka.spark.source.storage import location
+    from minikafka.spark.runtime.storage import HadoopFiles, location
 
     files = HadoopFiles(location(path).text, spark)
     for name, data in parquet_files(analysis).items():

@@ -39,14 +39,16 @@ from minikafka.cli.shared.commands import (
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.events import KINDS
-from minikafka.flight_recorder.selection import EventFilter, ShownEvent, show
-from minikafka.flight_recorder.storage import (
+from minikafka.flight_recorder import (
     CURRENT_NAME,
+    KINDS,
     OLD_NAME,
+    EventFilter,
+    ShownEvent,
     UnreadableEventFile,
     decode_event,
     read_event_file,
+    show,
 )
 from minikafka.network.broker_client import BrokerUnavailable
 

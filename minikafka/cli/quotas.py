@@ -43,7 +43,7 @@ from minikafka.config.client_quotas import (
     checked_quota,
 )
 from minikafka.errors import KafkaError
-from minikafka.metrics.registry import Throttle, number_text
+from minikafka.metrics.sensors import Throttle, number_text
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.units import format_duration
 

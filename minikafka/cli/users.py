@@ -67,7 +67,7 @@ from minikafka.coordination.store import (
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.security.sasl.scram import credential_of, decode_credential, encode_credential
+from minikafka.security.scram import credential_of, decode_credential, encode_credential
 from minikafka.system_clock import SystemClock
 
 ZOOKEEPER_SCHEME: Final = "zookeeper://"

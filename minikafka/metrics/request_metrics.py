@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import Enum
 from typing import Final
 
-from minikafka.flight_recorder.events import Record, not_recorded
+from minikafka.flight_recorder import Record, not_recorded
 
 TICK_MS: Final = 5_000
 """Yammer's: what was counted in between becomes one value of the average."""

@@ -35,9 +35,8 @@ from minikafka.config.listeners import SECURITY_PROTOCOLS, is_loopback
 from minikafka.config.security import SASL_MECHANISMS
 from minikafka.errors import ConfigError, ErrorCode, MinikafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.security.jaas import jaas_module
-from minikafka.security.sasl.client import SaslClient, sasl_client
-from minikafka.security.sasl.mechanism import SaslError
+from minikafka.security.jaas import jaas_module, sasl_client
+from minikafka.security.sasl import SaslClient, SaslError
 from minikafka.security.tls_settings import TlsSettings, client_tls_settings
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ def token_source(options: Mapping[str, str], url: str | None) -> TokenSource:
 
 def _own_token(options: Mapping[str, str]) -> TokenSource:
     async def token() -> str:
-        from minikafka.security.sasl.oauthbearer import unsecured_token
+        from minikafka.security.oauthbearer import unsecured_token
 
         return unsecured_token(options, now_s=time.time())
 

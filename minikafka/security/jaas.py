@@ -1,6 +1,6 @@
-"""The value of ``sasl.jaas.config``: which login module, with which options.
+"""The value of ``sasl.jaas.config``: which login module, with which options, and the SASL client it comes to.
 
-Kafka: ``JaasConfig``, ``JaasContext``. One or more entries of the form
+Kafka: ``JaasConfig``, ``JaasContext``, ``LoginModule``. One or more entries of the form
 
     loginModuleClass controlFlag (optionName=optionValue)*;
 
@@ -12,13 +12,16 @@ secrets: they are in no repr and in no error.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from minikafka.errors import ConfigError
 from minikafka.named_tuple import NamedTuple
+from minikafka.security.oauthbearer import OAuthBearerClient, unsecured_extensions
+from minikafka.security.sasl import PlainClient, SaslClient
+from minikafka.security.scram import TOKEN_AUTH, ScramClient
 
 _SECURITY = "org.apache.kafka.common.security"
 PLAIN_LOGIN_MODULE: Final = f"{_SECURITY}.plain.PlainLoginModule"
@@ -173,3 +176,39 @@ def _quoted(text: str, begin: int) -> tuple[str, int]:
 def _invalid(reason: str, token: _Token | None = None) -> ConfigError:
     where = "" if token is None else f" (at character {token.position + 1})"
     return ConfigError(f"Invalid value [hidden] for configuration sasl.jaas.config: {reason}{where}")
+
+
+def sasl_client(
+    mechanism: str,
+    options: Mapping[str, str],
+    *,
+    nonce: Callable[[], str],
+    token: str | None = None,
+) -> SaslClient:
+    """The client of ``mechanism``, with the ``options`` of its login module.
+
+    ``nonce`` gives random printable characters without a comma. ``token``: what OAUTHBEARER logs in with.
+
+    Raises:
+        ConfigError: an option is missing, or the mechanism is unknown.
+    """
+    if mechanism == "OAUTHBEARER":
+        if token is None:
+            raise ConfigError("OAUTHBEARER needs a token: set sasl.oauthbearer.token.endpoint.url")
+        return OAuthBearerClient(token, unsecured_extensions(options))
+    if mechanism not in LOGIN_MODULES:
+        raise ConfigError(f"SASL mechanism {mechanism} is not supported: {', '.join(LOGIN_MODULES)} are")
+    username, password = _needed(options, "username", mechanism), _needed(options, "password", mechanism)
+    if mechanism == "PLAIN":
+        if "\0" in username + password:
+            raise ConfigError("the username and the password of PLAIN cannot have a NUL in them")
+        return PlainClient(username, password)
+    is_token = options.get(TOKEN_AUTH, "").lower() == "true"
+    return ScramClient(mechanism, username, password, nonce=nonce(), is_token=is_token)
+
+
+def _needed(options: Mapping[str, str], name: str, mechanism: str) -> str:
+    value = options.get(name)
+    if not value:
+        raise ConfigError(f"the option {name} is missing in sasl.jaas.config, which {mechanism} needs")
+    return value

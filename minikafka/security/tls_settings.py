@@ -1,7 +1,7 @@
 """What TLS needs on one side of a connection, out of Kafka's properties: which stores, versions and ciphers.
 
 Kafka: ``DefaultSslEngineFactory.configure``, ``SslConfigs``. Nothing is read here but properties; the files
-are ``stores.py``'s matter, OpenSSL is ``tls.py``'s.
+and OpenSSL are ``tls.py``'s matter.
 
 Where it differs from Kafka: TLS 1.0 and 1.1 are refused by name. A store of the type JKS (Kafka's default)
 may be a PKCS #12 file, as with Java, but no real JKS: only Java reads those.

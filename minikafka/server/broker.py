@@ -35,7 +35,7 @@ from minikafka.coordination.store import CoordinationStore, StoreError
 from minikafka.deferred import deferred, own_modules
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
-from minikafka.flight_recorder.events import BrokerStarted, BrokerStopped
+from minikafka.flight_recorder import BrokerStarted, BrokerStopped
 from minikafka.log.manager.log_directories import stored_cluster_id
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.network.broker_client import BrokerClient

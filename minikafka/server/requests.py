@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.flight_recorder.events import SlowRequest, cut
+from minikafka.flight_recorder import SlowRequest, cut
 from minikafka.metrics.request_metrics import (
     RequestChannelMetrics,
     RequestMetrics,

@@ -17,8 +17,8 @@ from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.broker_stats import Refusals, SecurityMetrics
-from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
+from minikafka.metrics.sensors import Metrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import Release

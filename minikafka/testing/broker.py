@@ -261,7 +261,7 @@ class SecureAccess:
         """Returns the password, when the user can log in at all ``brokers``."""
         from minikafka.protocol.wire.api_versions import ApiKey
         from minikafka.security.client_files import MECHANISM
-        from minikafka.security.sasl.scram import ITERATIONS_MIN, salted_password
+        from minikafka.security.scram import ITERATIONS_MIN, salted_password
 
         password = secrets.token_urlsafe() if password is None else password
         salt = os.urandom(16)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.spark.load.encode import Records, binary_column, cut_into_batches, encode, sizes_at_most
+from minikafka.spark.load.segments import Records, binary_column, cut_into_batches, encode, sizes_at_most
 from minikafka.spark.runtime.session import open_session
 from tests.benchmarks.bench_spark_read import _cpu
 from tests.benchmarks.cluster import row

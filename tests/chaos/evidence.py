@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from minikafka.flight_recorder.storage import UnreadableEventFile
+from minikafka.flight_recorder import UnreadableEventFile
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.testing.history import Kind, Operation, Partition

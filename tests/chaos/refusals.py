@@ -15,8 +15,15 @@ from pathlib import Path
 import msgspec
 
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.events import BrokerStarted, EpochBegan, Event
-from minikafka.flight_recorder.storage import CURRENT_NAME, OLD_NAME, decode_event, read_event_file
+from minikafka.flight_recorder import (
+    CURRENT_NAME,
+    OLD_NAME,
+    BrokerStarted,
+    EpochBegan,
+    Event,
+    decode_event,
+    read_event_file,
+)
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.testing.history import Partition
 

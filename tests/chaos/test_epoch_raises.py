@@ -17,8 +17,7 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.events import BrokerStarted, EpochBegan, Event, not_recorded
-from minikafka.flight_recorder.storage import EventFile, EventRing
+from minikafka.flight_recorder import BrokerStarted, EpochBegan, Event, EventFile, EventRing, not_recorded
 from minikafka.log.producers.append import (
     AppendOrigin,
     BatchMetadata,

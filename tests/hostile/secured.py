@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
-from minikafka.security.sasl.client import SaslClient, sasl_client
-from minikafka.security.sasl.scram import salted_password
+from minikafka.security.jaas import sasl_client
+from minikafka.security.sasl import SaslClient
+from minikafka.security.scram import salted_password
 from tests.hostile.attack import Attack
 from tests.integration.support.process import BrokerProcess
 from tests.support.certificates import CertificateAuthority

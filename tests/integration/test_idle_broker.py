@@ -46,7 +46,7 @@ PUT_OFF = ("aiokafka", "crc32c", "cryptography", "joserfc", "kazoo", "prometheus
 """Packages of others, each of some megabytes."""
 OF_SECURITY = (
     "minikafka.network.tls_acceptor",
-    "minikafka.security.sasl.client",
+    "minikafka.security.jaas",
     "minikafka.security.tls_settings",
     "minikafka.server.security.acl_authorizer",
     "minikafka.server.security.acl_authorizer",
@@ -60,7 +60,7 @@ AFTER_THE_START = (
     "minikafka.coordinator.group.shard",
     "minikafka.protocol.internal.group_record_codec",
     "minikafka.protocol.internal.transaction_record_codec",
-    "minikafka.security.sasl.scram",
+    "minikafka.security.scram",
     "prometheus_client",
 )
 PACKAGE = Path(minikafka.__file__).parent

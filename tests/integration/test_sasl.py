@@ -30,8 +30,8 @@ from confluent_kafka.admin import (
 
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import decode_response, encode_request
-from minikafka.security.jaas import PLAIN_LOGIN_MODULE
-from minikafka.security.sasl.client import SaslClient, sasl_client
+from minikafka.security.jaas import PLAIN_LOGIN_MODULE, sasl_client
+from minikafka.security.sasl import SaslClient
 from tests.integration.conftest import StartBroker
 from tests.integration.support.process import BrokerProcess
 from tests.support.ports import free_port

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import ShareConsumer
 
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
-from minikafka.flight_recorder.events import LogDirectoryFailed
+from minikafka.flight_recorder import LogDirectoryFailed
 from minikafka.network.socket_server import SocketServer
 from minikafka.protocol.records.records import Record as Written
 from minikafka.protocol.records.records import build_batch

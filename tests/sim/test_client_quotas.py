@@ -214,7 +214,7 @@ def test_a_consumer_who_wants_a_tenth_more_gets_its_quota_within_five_percent() 
 @pytest.mark.parametrize("record_bytes", [1_000, 10_000, 50_000])
 def test_greedy_producers_get_their_quota_within_five_percent(record_bytes: int, clients: int) -> None:
     """From the first request on, but for what each who shares has under way. In Kafka 0.74 to 1.6 times as
-    much, see ``metrics/stats``."""
+    much, see ``metrics/sensors``."""
     batch = make_batch([bytes(record_bytes)], timestamp_ms=TIMESTAMP_MS)
 
     async def story(sim: Simulation, broker: SimulatedBroker) -> None:

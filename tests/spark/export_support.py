@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 from minikafka.files import OsFiles
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, read_offsets
 from minikafka.spark.export.decoding import Format, Kind, TopicFormat
-from minikafka.spark.runtime.counters import JobCounters
-from minikafka.spark.runtime.job import Job, JobProgress
+from minikafka.spark.runtime.job import Job, JobCounters, JobProgress
 from minikafka.types import TopicPartition
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess

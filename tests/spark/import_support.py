@@ -13,8 +13,7 @@ from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, iterate_records
 from minikafka.spark.export.decoding import Kind
-from minikafka.spark.runtime.counters import JobCounters
-from minikafka.spark.runtime.job import Job, JobProgress
+from minikafka.spark.runtime.job import Job, JobCounters, JobProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -91,8 +91,7 @@ def _run(spark: SparkSession, arguments: list[str]) -> int:
 
     if arguments[0] != "create":
         return minikafka(arguments)
-    from minikafka.spark.runtime.stores import HadoopFiles
-    from minikafka.spark.source.storage import location
+    from minikafka.spark.runtime.storage import HadoopFiles, location
 
     place = location(arguments[1])
     try:

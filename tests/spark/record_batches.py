@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from minikafka.spark.source.record_sums import SUMMED_COLUMNS
-from minikafka.spark.source.schemas import RECORD_SCHEMA, arrow_schema
+from minikafka.spark.source.datasource import SUMMED_COLUMNS
+from minikafka.spark.source.decode import RECORD_SCHEMA, arrow_schema
 from tests.spark.analysis_model import Record
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from minikafka.spark.analyze import batch_statistics as batch
 from minikafka.spark.analyze import passes
-from minikafka.spark.source.record_sums import SUMS_SCHEMA, summed
+from minikafka.spark.source.datasource import SUMS_SCHEMA, summed
 from tests.spark.record_batches import record_batch
 
 if TYPE_CHECKING:

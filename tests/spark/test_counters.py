@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from minikafka.cli import export
 from minikafka.metrics.series import FAILED, LAST_SUCCESS, RECORDS, RUNNING, SPARK_SERIES
-from minikafka.spark.runtime.counters import (
+from minikafka.spark.runtime.job import (
     OTHER_TOPICS,
     TOPICS_MAX,
     JobCounters,

@@ -185,7 +185,7 @@ class MortalStore:
 def test_killed_before_any_step_nothing_is_twice_and_nothing_is_missing_after_the_next_run(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path, kind: str
 ) -> None:
-    from minikafka.spark.export.output import open_store
+    from minikafka.spark.export.job import open_store
 
     topic = f"killed-{kind}"
     records = [numbered(i)._replace(timestamp_ms=1_700_000_000_000 + i % 3 * DAY_MS) for i in range(30)]
@@ -265,7 +265,7 @@ def test_sigkill_while_spark_writes(
 def test_two_exports_at_once_do_not_mix(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    from minikafka.spark.export.output import LOCK, LocalStore, open_store
+    from minikafka.spark.export.job import LOCK, LocalStore, open_store
 
     write(broker, topic, [numbered(i) for i in range(10)], end=10)
     with (
@@ -295,7 +295,7 @@ def test_two_exports_at_once_do_not_mix(
 def test_an_export_cannot_commit_files_that_another_one_has_taken_for_left_behind(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    from minikafka.spark.export.output import LOCK, ExportOutput, open_store
+    from minikafka.spark.export.job import LOCK, ExportOutput, open_store
 
     write(broker, topic, [numbered(i) for i in range(10)], end=10)
     uri = (tmp_path / "out").as_uri()

@@ -11,8 +11,7 @@ import pytest
 from minikafka.cli import export
 from minikafka.cli.main import main
 from minikafka.spark.export.decoding import Kind
-from minikafka.spark.runtime.counters import JobCounters
-from minikafka.spark.runtime.job import JobProgress, PlainView, Status, TerminalView
+from minikafka.spark.runtime.job import JobCounters, JobProgress, PlainView, Status, TerminalView
 from minikafka.spark.runtime.session import explain
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess

@@ -19,20 +19,20 @@ from minikafka.log.segment.segment import LogSegment
 from minikafka.protocol.records.batch import HEADER_SIZE, crc_is_valid, read_header
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch, iterate_records, validate_records
-from minikafka.spark.load.encode import (
+from minikafka.spark.load.rows import Partitioner, murmur2
+from minikafka.spark.load.segments import (
     RECORD_OVERHEAD_MAX,
     EncodedBatch,
     Records,
     cut_into_batches,
     encode,
     encode_headers,
+    index_entries,
     sizes_at_most,
     varint_sizes,
     write_varints,
     zigzag,
 )
-from minikafka.spark.load.rows import Partitioner, murmur2
-from minikafka.spark.load.segments import index_entries
 from minikafka.spark.runtime.session import JobError
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -14,7 +14,7 @@ from minikafka.cli.main import main
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark import register
 from minikafka.spark.analyze.inputs import NamedDirectory, find_directories
-from minikafka.spark.source.storage import Location, UnusableLocation, location
+from minikafka.spark.runtime.storage import Location, UnusableLocation, location
 from minikafka.types import TopicPartition
 from tests.spark.export_support import data_files
 from tests.spark.logs import LogDir, batch

@@ -20,14 +20,13 @@ import pyarrow as pa
 
 from minikafka.files import OsFiles
 from minikafka.spark.compact.plan import CopyOutcome, CopyTask, copy_group
-from minikafka.spark.export.job import export
-from minikafka.spark.export.output import STAGING, ExportOutput, LocalStore, open_store
+from minikafka.spark.export.job import STAGING, ExportOutput, LocalStore, export, open_store
 from minikafka.spark.runtime.job import REMOVALS_MAX, remove_attempts
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.storage import UnusableLocation
 from minikafka.spark.source.options import Search, parse_options
 from minikafka.spark.source.planning import selected_logs, splits_of, wanted_of
 from minikafka.spark.source.split_reader import DataLoss, SplitReader
-from minikafka.spark.source.storage import UnusableLocation
 from minikafka.types import TopicPartition
 from tests.spark.export_support import make_job, options
 from tests.spark.logs import LogDir, batch

@@ -29,6 +29,7 @@ from minikafka.protocol.records.records import (
     read_varint,
 )
 from minikafka.spark.source.decode import (
+    RECORD_SCHEMA,
     OffsetRange,
     Origin,
     PlainBatches,
@@ -39,7 +40,6 @@ from minikafka.spark.source.decode import (
     skip_varints,
 )
 from minikafka.spark.source.log_files import HEADER_DTYPE
-from minikafka.spark.source.schemas import RECORD_SCHEMA
 
 ORIGIN = Origin("orders", 3, "00000000000000000000.log", "/logs")
 ALL = OffsetRange(-(2**63), 2**63 - 1)

@@ -22,6 +22,7 @@ from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.batch import iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import ControlRecordType, Record, build_batch
+from minikafka.spark.runtime.storage import ArrowStorage, Location, UnusableLocation
 from minikafka.spark.source.datasource import BatchHeaderReader, limited
 from minikafka.spark.source.log_files import (
     IndexEntries,
@@ -41,7 +42,6 @@ from minikafka.spark.source.planning import (
     wanted_of,
 )
 from minikafka.spark.source.split_reader import CorruptLog, DataLoss, Split, SplitReader, cut
-from minikafka.spark.source.storage import ArrowStorage, Location, UnusableLocation
 from minikafka.types import TopicPartition
 from tests.spark.logs import NOW_MS, LogDir, batch, marker
 

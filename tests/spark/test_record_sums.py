@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 import numpy as np
 
 from minikafka.spark.analyze.passes import size_of_bucket
-from minikafka.spark.source import record_sums
-from minikafka.spark.source.record_sums import BUCKETS_PER_DOUBLING, size_buckets, summed
+from minikafka.spark.source import datasource
+from minikafka.spark.source.datasource import BUCKETS_PER_DOUBLING, size_buckets, summed
 from tests.spark.record_batches import record_batch
 
 if TYPE_CHECKING:
@@ -86,13 +86,13 @@ def test_chunks_add_up_to_the_whole(
     edges = sorted({0, len(records), *(min(cut, len(records)) for cut in cuts)})
     chunks = [records[start:end] for start, end in pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_sums, "ROWS_MAX", rows_max)
+        patch.setattr(datasource, "SUMMED_ROWS_MAX", rows_max)
         check(rows_of(chunks), records)
 
 
 def test_a_key_that_comes_back_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as there is room for all keys: what is held is added up, not handed on."""
-    monkeypatch.setattr(record_sums, "ROWS_MAX", 10)
+    monkeypatch.setattr(datasource, "SUMMED_ROWS_MAX", 10)
     records = [record(offset, b"k%d" % (offset % 3), b"v") for offset in range(100)]
     rows = rows_of([records[start : start + 4] for start in range(0, 100, 4)])
     assert sorted(row["key"] for row in rows if row["key"] is not None) == [b"k0", b"k1", b"k2"]
@@ -100,7 +100,7 @@ def test_a_key_that_comes_back_is_one_row(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_long_keys_are_not_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_sums, "KEY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(datasource, "SUMMED_KEY_BYTES_MAX", 1_000)
     records = [record(offset, b"%0400d" % offset, b"v") for offset in range(12)]
     sizes = [each.num_rows for each in summed((record_batch([each]) for each in records), LOG)]
     assert len(sizes) > 4 and max(sizes[:-1]) <= 3

@@ -15,10 +15,9 @@ import pytest
 from minikafka.cli.main import main
 from minikafka.errors import MinikafkaError
 from minikafka.spark.load.tables import find_table
-from minikafka.spark.runtime import stores
+from minikafka.spark.runtime import storage
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.runtime.stores import delta_errors
-from minikafka.spark.source.storage import location
+from minikafka.spark.runtime.storage import delta_errors, location
 from minikafka.spark.tables import job
 from minikafka.spark.tables.columns import as_spark
 from minikafka.spark.tables.delta import DeltaTables
@@ -297,14 +296,14 @@ def test_settings_of_the_store_are_checked_and_no_part_of_a_name(
         DeltaTables(store.table_uri(place)).table("t").load()
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://me:sesame@minio:9000")
     with pytest.raises(ValueError, match="must have no login") as caught:
-        stores.endpoint()
+        storage.endpoint()
     assert "sesame" not in str(caught.value)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://minio:9000/")
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    assert stores.endpoint() == ("https://minio:9000", "eu-central-1")
-    assert stores.delta_options("s3a://lake/t") == {
+    assert storage.endpoint() == ("https://minio:9000", "eu-central-1")
+    assert storage.delta_options("s3a://lake/t") == {
         "aws_endpoint": "https://minio:9000",
         "aws_region": "eu-central-1",
     }
-    assert stores.delta_options("/lake/t") is None
+    assert storage.delta_options("/lake/t") is None

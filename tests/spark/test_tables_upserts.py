@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.tables.files import FILE_SCHEMA, WrittenDeletes
 from minikafka.spark.tables.job import upsert_tasks
-from minikafka.spark.tables.position_deletes import FILE_SCHEMA, WrittenDeletes
 from minikafka.spark.tables.table import Change, LiveFile
 from tests.spark.logs import LogDir
 from tests.spark.tables_support import export, files_below, lake, open_table, progress, rows, written

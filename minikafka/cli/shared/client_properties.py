@@ -229,7 +229,7 @@ def _librdkafka_login(security: ClientSecurity, properties: Mapping[str, str]) -
 def _librdkafka_tls(properties: Mapping[str, str]) -> dict[str, str]:
     import ssl
 
-    from minikafka.security.stores import load_key_store, load_trust_store  # with cryptography
+    from minikafka.security.tls import load_key_store, load_trust_store  # with cryptography
 
     settings = client_tls_settings(properties)
     options = {"ssl.endpoint.identification.algorithm": "https" if settings.checks_host_name else "none"}

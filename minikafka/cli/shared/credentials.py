@@ -23,7 +23,7 @@ from minikafka.cli.shared.admin_client import AdminClient, raise_error
 from minikafka.cli.shared.commands import CommandError, error_of
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.security.sasl.scram import ITERATIONS_MIN, salted_password
+from minikafka.security.scram import ITERATIONS_MIN, salted_password
 
 VARIABLE = "MINIKAFKA_PASSWORD"
 """Not a property of brokers: ``config.loader.NOT_PROPERTIES``."""

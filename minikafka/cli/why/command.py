@@ -303,7 +303,7 @@ async def _table(cluster: Cluster, arguments: argparse.Namespace) -> Answer:
 
 def export_command(arguments: argparse.Namespace) -> str:
     """What continues the table that the arguments name; a password in the catalog's URI is left out."""
-    from minikafka.spark.runtime.stores import without_password
+    from minikafka.spark.runtime.storage import without_password
 
     catalog = None if arguments.catalog is None else without_password(arguments.catalog)
     given = (

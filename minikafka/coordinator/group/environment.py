@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.config.group import GroupConfig, auto_offset_reset
-from minikafka.flight_recorder.events import GroupRebalanced, Record, cut, not_recorded
+from minikafka.flight_recorder import GroupRebalanced, Record, cut, not_recorded
 from minikafka.named_tuple import NamedTuple
 
 MigrationPolicy = Literal["disabled", "upgrade", "downgrade", "bidirectional"]

@@ -24,7 +24,7 @@ from minikafka.config.client_quotas import (
 )
 from minikafka.errors import KafkaError
 from minikafka.log.files.names import DirectoryKind, parse_directory_name
-from minikafka.metrics.registry import Throttle
+from minikafka.metrics.sensors import Throttle
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.shared.authorization import denied_on_cluster, require_on_cluster

@@ -44,8 +44,7 @@ from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup, C
 from minikafka.coordinator.group.messages import GroupOperation, OperationKind
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.flight_recorder.selection import EventFilter, ShownEvent, event_filter, show
-from minikafka.flight_recorder.storage import decode_event
+from minikafka.flight_recorder import EventFilter, ShownEvent, decode_event, event_filter, show
 from minikafka.log.manager.cleanable_log import CleanableLog
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.segment.segment import LogSegment

@@ -62,7 +62,7 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import StartError
-from minikafka.flight_recorder.events import Record, SessionChanged, not_recorded
+from minikafka.flight_recorder import Record, SessionChanged, not_recorded
 from minikafka.named_tuple import NamedTuple
 from minikafka.types import BrokerId
 

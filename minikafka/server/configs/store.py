@@ -45,13 +45,12 @@ from minikafka.server.cluster.coordination_store import ChangeNotifications, map
 from minikafka.server.security.scram_credentials import ScramCredentials
 
 if TYPE_CHECKING:
-    from minikafka.security import password_encoder
+    from minikafka.security import password_encoder, scram
     from minikafka.security.password_encoder import PasswordEncoder
-    from minikafka.security.sasl import scram
-    from minikafka.security.sasl.scram import ScramCredential
+    from minikafka.security.scram import ScramCredential
 else:
     password_encoder = deferred("minikafka.security.password_encoder")
-    scram = deferred("minikafka.security.sasl.scram")
+    scram = deferred("minikafka.security.scram")
 
 WRITE_ATTEMPTS_MAX = 5
 """Lost races before a change gives up; in each of them another broker's change of the node won."""

@@ -58,7 +58,7 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.flight_recorder.events import ControllerChanged, Record, cut, not_recorded
+from minikafka.flight_recorder import ControllerChanged, Record, cut, not_recorded
 from minikafka.metrics.request_metrics import KafkaTimer
 from minikafka.protocol.control import (
     ControlledShutdownRequest,

@@ -14,7 +14,7 @@ from minikafka.controller import effects, events
 from minikafka.controller.context import ControllerContext
 from minikafka.controller.effects import Effect, VersionedState
 from minikafka.controller.events import Event
-from minikafka.flight_recorder.events import ControllerStep, IsrChanged, LeaderElected, Record
+from minikafka.flight_recorder import ControllerStep, IsrChanged, LeaderElected, Record
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.types import NO_LEADER, BrokerId, ElectionType, PartitionState, TopicPartition, joined
 

@@ -28,7 +28,7 @@ from minikafka.metrics.coordinator_names import (
     WRITE_LATENCY_AVG,
     WRITE_LATENCY_MAX,
 )
-from minikafka.metrics.registry import Metrics
+from minikafka.metrics.sensors import Metrics
 from minikafka.named_tuple import NamedTuple
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.features import FinalizedFeatures

@@ -16,7 +16,7 @@ from minikafka.coordinator.group.environment import GroupCounts
 from minikafka.coordinator.share.messages import SharePartitionError
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.metrics.registry import Sensor
+from minikafka.metrics.sensors import Sensor
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.purgatory import DelayedOperationPurgatory, Timer
 from minikafka.server.coordinator.service import CoordinatorService

@@ -33,9 +33,8 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.coordinator_names import LOAD_TIME_AVG, LOAD_TIME_MAX
-from minikafka.metrics.registry import MetricName, Metrics, Sensor
+from minikafka.metrics.sensors import Avg, Max, MetricName, Metrics, Sensor, WindowConfig
 from minikafka.metrics.series import Sample, Series
-from minikafka.metrics.stats import Avg, Max, WindowConfig
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch

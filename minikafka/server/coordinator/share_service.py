@@ -37,7 +37,7 @@ from minikafka.coordinator.share.messages import (
 )
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
-from minikafka.metrics.registry import Sensor
+from minikafka.metrics.sensors import Sensor
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.api_versions import ApiKey

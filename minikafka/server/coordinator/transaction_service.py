@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final
 from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError, PeerProtocolError
-from minikafka.metrics.registry import Sensor
+from minikafka.metrics.sensors import Sensor
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.compression import CompressionType

@@ -25,8 +25,8 @@ from minikafka.errors import ErrorCode
 from minikafka.log.manager.cleanable_log import dirty_bytes
 from minikafka.metrics import names
 from minikafka.metrics.broker_stats import AuthenticationMetrics
-from minikafka.metrics.registry import KafkaMetric
 from minikafka.metrics.request_metrics import Phase, quantiles
+from minikafka.metrics.sensors import KafkaMetric
 from minikafka.metrics.series import SHARES, Sample, Series, Source, summary_samples, timer_samples
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address

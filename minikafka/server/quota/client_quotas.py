@@ -8,7 +8,7 @@ it to ``slow_down``.
 
 What is measured for one quota of one entity, how long it is throttled, and its last throttles are in its
 ``ClientSensor`` (``ClientSensors``, ``ClientQuotaManager``, ``ClientRequestQuotaManager`` and
-``ControllerMutationQuotaManager``). The formulas are in ``metrics.registry``:
+``ControllerMutationQuotaManager``). The formulas are in ``metrics.sensors``:
 
 =============================  ============================================================================
 quota                          throttle time
@@ -60,17 +60,21 @@ from minikafka.config.client_quotas import (
     QuotaType,
     bound_for,
 )
-from minikafka.flight_recorder.events import ClientThrottled, Record, cut, not_recorded
-from minikafka.metrics.registry import (
+from minikafka.flight_recorder import ClientThrottled, Record, cut, not_recorded
+from minikafka.metrics.sensors import (
+    Avg,
     MetricName,
     Metrics,
     Quota,
+    QuotaRate,
     QuotaViolationError,
+    Rate,
     Throttle,
+    TokenBucket,
+    WindowConfig,
     rate_throttle_time_ms,
     tokens_throttle_time_ms,
 )
-from minikafka.metrics.stats import Avg, QuotaRate, Rate, TokenBucket, WindowConfig
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.codec import AnyBody, Body

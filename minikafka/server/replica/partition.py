@@ -32,7 +32,7 @@ import msgspec
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.flight_recorder.events import LogTruncated, Record, not_recorded
+from minikafka.flight_recorder import LogTruncated, Record, not_recorded
 from minikafka.log.append import UnexpectedAppendOffset
 from minikafka.log.producers.append import BY_CLIENT, AppendTerms
 from minikafka.log.segment.fetch_data import FetchIsolation

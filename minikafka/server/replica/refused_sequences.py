@@ -19,7 +19,7 @@ import logging
 from typing import Final
 
 from minikafka.clock import Clock
-from minikafka.flight_recorder.events import BatchRefused, Record, cut
+from minikafka.flight_recorder import BatchRefused, Record, cut
 from minikafka.log.producers.append import OutOfOrderSequence
 
 REPEAT_INTERVAL_MS: Final = 60_000

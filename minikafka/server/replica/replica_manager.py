@@ -66,7 +66,7 @@ from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.flight_recorder.events import (
+from minikafka.flight_recorder import (
     EpochBegan,
     IsrChanged,
     LogDirectoryFailed,

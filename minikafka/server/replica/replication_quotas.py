@@ -47,7 +47,7 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.definition import LONG_MAX
 from minikafka.config.topic import ALL, ThrottledPartitions, TopicConfig, throttled_partitions
-from minikafka.metrics.stats import SimpleRate, WindowConfig
+from minikafka.metrics.sensors import SimpleRate, WindowConfig
 from minikafka.named_tuple import NamedTuple
 from minikafka.server.runtime.fast_paths import SWITCHED_OFF, FastPath
 from minikafka.types import BrokerId, TopicPartition

@@ -18,8 +18,7 @@ from typing import Final
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.files import Files
-from minikafka.flight_recorder.events import Event
-from minikafka.flight_recorder.storage import EventFile, EventRing
+from minikafka.flight_recorder import Event, EventFile, EventRing
 from minikafka.server.runtime.log_io import LogIo
 
 logger = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ class EventRecorder:
         return f"EventRecorder({self.ring!r}, {self._file!r})"
 
     def record(self, event: Event) -> None:
-        """Keep ``event``; a ``flight_recorder.events.Record``."""
+        """Keep ``event``; a ``flight_recorder.Record``."""
         if self._is_on and self.ring.add(event):
             self._has_new.set()
 

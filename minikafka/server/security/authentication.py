@@ -40,8 +40,7 @@ from minikafka.metrics.broker_stats import SecurityMetrics
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, Handler
 from minikafka.security.jaas import LOGIN_MODULES, JaasModule, jaas_module, parse_jaas
-from minikafka.security.sasl.mechanism import SaslServer
-from minikafka.security.sasl.oauthbearer import (
+from minikafka.security.oauthbearer import (
     BearerToken,
     ClaimRules,
     JwtValidator,
@@ -52,8 +51,8 @@ from minikafka.security.sasl.oauthbearer import (
     VerificationKey,
     parse_jwks,
 )
-from minikafka.security.sasl.plain import PlainServer, PlainUsers
-from minikafka.security.sasl.scram import ScramCredential, ScramServer, ScramUser, unknown_user_credential
+from minikafka.security.sasl import PlainServer, PlainUsers, SaslServer
+from minikafka.security.scram import ScramCredential, ScramServer, ScramUser, unknown_user_credential
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.delegation_tokens import DelegationTokens

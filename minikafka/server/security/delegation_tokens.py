@@ -36,7 +36,7 @@ from minikafka.coordination.store import (
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import KafkaPrincipal, parse_principal
-from minikafka.security.sasl.scram import ITERATIONS_MIN, ScramCredential, ScramUser, make_credential
+from minikafka.security.scram import ITERATIONS_MIN, ScramCredential, ScramUser, make_credential
 from minikafka.server.cluster.coordination_store import mapped_store_failures
 
 logger = logging.getLogger(__name__)

@@ -55,7 +55,7 @@ from minikafka.protocol.wire.codec import (
     read_request_header,
 )
 from minikafka.security.acl import USER, KafkaPrincipal
-from minikafka.security.sasl.mechanism import SaslError, SaslServer, shown_name
+from minikafka.security.sasl import SaslError, SaslServer, shown_name
 from minikafka.server.requests import refusing_body
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.steps import Steps

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from minikafka.deferred import deferred
 
 if TYPE_CHECKING:
-    from minikafka.security.sasl import scram
-    from minikafka.security.sasl.scram import ScramCredential
+    from minikafka.security import scram
+    from minikafka.security.scram import ScramCredential
 else:
-    scram = deferred("minikafka.security.sasl.scram")
+    scram = deferred("minikafka.security.scram")
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from minikafka.coordination.store import BadVersionError, CoordinationStore, Nod
 from minikafka.errors import StartError
 from minikafka.security.client_files import MECHANISM
 from minikafka.security.directory import SecurityDirectory
-from minikafka.security.sasl.scram import (
+from minikafka.security.scram import (
     ITERATIONS_MIN,
     decode_credential,
     encode_credential,

@@ -37,7 +37,6 @@ from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.network.client_security import ClientSecurity, jaas_options, sasl_login
 from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
 from minikafka.security.certificate_principal import SslPrincipalMapper
-from minikafka.security.stores import KeyStore
 from minikafka.security.tls_settings import TlsSettings, tls_settings
 from minikafka.server.cluster.broker_connection import Connect
 
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from minikafka.network.client_security import SaslLogin
     from minikafka.security import tls
+    from minikafka.security.tls import KeyStore
 else:
     tls = deferred("minikafka.security.tls", at_start_or_never=True)
 

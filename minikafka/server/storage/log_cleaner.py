@@ -58,7 +58,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files, OsFiles
-from minikafka.flight_recorder.events import LogCompacted, cut
+from minikafka.flight_recorder import LogCompacted, cut
 from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, dirtiest
 from minikafka.log.manager.disk_work import SwapSync
 from minikafka.named_tuple import NamedTuple

@@ -20,8 +20,8 @@ from minikafka.log.files.checkpoint import (
     decode_meta_properties,
     decode_offsets,
 )
+from minikafka.spark.runtime.storage import Location, LogStorage, join, location
 from minikafka.spark.source.log_files import PartitionLog, find_logs
-from minikafka.spark.source.storage import Location, LogStorage, join, location
 from minikafka.types import TopicPartition
 
 

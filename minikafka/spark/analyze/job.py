@@ -99,7 +99,7 @@ from minikafka.spark.analyze.passes import (
     small_frame,
     try_codecs,
 )
-from minikafka.spark.source.record_sums import KafkaLogSumsDataSource
+from minikafka.spark.source.datasource import KafkaLogSumsDataSource
 from minikafka.spark.source.split_reader import OPEN_BYTES
 from minikafka.types import TopicPartition
 

@@ -5,13 +5,13 @@ of records come to.
 back are rows by partition (or topic), in an order of their own making; nothing here judges them.
 
 Only the records tell sizes, keys, tombstones, and what compaction would save. The log is read and decoded
-once, by ``record_sums``, which adds up records by key and by size where it decodes them. ``summarised`` adds
-these sums up, and everything else is made of its outcome, which has a row for each key of a partition and
-some hundred for its sizes. From there it is plain arithmetic, no Spark: how many records keys have differs
-little, so a partition has a row for each such number (``key_frequencies``).
+once, by ``kafka-log-sums``, which adds up records by key and by size where it decodes them. ``summarised``
+adds these sums up, and everything else is made of its outcome, which has a row for each key of a partition
+and some hundred for its sizes. From there it is plain arithmetic, no Spark: how many records keys have
+differs little, so a partition has a row for each such number (``key_frequencies``).
 
 A record's size here is that of its key and value, without headers and the few bytes of the format. Sizes are
-counted in buckets (``record_sums.size_buckets``) whose limits grow by 2^(1/32): a size stands for those up to
+counted in buckets (``datasource.size_buckets``) whose limits grow by 2^(1/32): a size stands for those up to
 1.1 % away (below 45 bytes: itself), which is the error of the quantiles. Keys are compared as they are, so
 their numbers are exact; only the number of keys of a topic with several partitions is an estimate
 (HyperLogLog, standard deviation 1 %). Aborted records count as records.
@@ -42,8 +42,8 @@ from minikafka.protocol.records.compression import CompressionType, CorruptBatch
 from minikafka.spark.analyze import batch_statistics as batch
 from minikafka.spark.analyze.analysis import CommittedOffset, LogId
 from minikafka.spark.analyze.batch_statistics import LOG, count_if, is_data, sum_if
-from minikafka.spark.source.record_sums import BUCKETS_PER_DOUBLING
-from minikafka.spark.source.storage import Location, join
+from minikafka.spark.runtime.storage import Location, join
+from minikafka.spark.source.datasource import BUCKETS_PER_DOUBLING
 from minikafka.types import TopicPartition
 
 PRODUCERS_MAX: Final = 20
@@ -337,7 +337,7 @@ def _power_of_two(number: int) -> int:
 
 
 def summarised(sums: DataFrame) -> DataFrame:
-    """Rows of ``record_sums.SUMS_SCHEMA``, one for each key, size bucket and error of a partition.
+    """Rows of ``datasource.SUMS_SCHEMA``, one for each key, size bucket and error of a partition.
 
     Persist it: ``by_key`` and ``without_keys`` both read it.
     """
@@ -506,7 +506,7 @@ def read_headers(batches: DataFrame, damage_counts: Mapping[LogId, int], *, batc
 
 
 def read_records(sums: DataFrame, *, top_keys: int) -> RecordFigures:
-    """Run the pass over records, which come added up (``record_sums.SUMS_SCHEMA``)."""
+    """Run the pass over records, which come added up (``datasource.SUMS_SCHEMA``)."""
     summary = summarised(sums).persist()
     try:
         keys = by_key(summary)

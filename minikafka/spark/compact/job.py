@@ -79,8 +79,8 @@ from minikafka.spark.compact.plan import (
 )
 from minikafka.spark.runtime.job import remove_attempts
 from minikafka.spark.runtime.session import JobError
+from minikafka.spark.runtime.storage import LocalStorage, location
 from minikafka.spark.source.log_files import PartitionLog, find_logs
-from minikafka.spark.source.storage import LocalStorage, location
 from minikafka.types import TopicPartition
 
 VIEW = "view"

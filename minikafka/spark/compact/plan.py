@@ -54,7 +54,7 @@ from minikafka.log.compaction.staged_compaction import (
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
 from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType
-from minikafka.spark.source.storage import UnusableLocation
+from minikafka.spark.runtime.storage import UnusableLocation
 from minikafka.types import Buffer, TopicPartition
 
 LOG: Final = ("topic", "partition")

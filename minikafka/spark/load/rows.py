@@ -47,7 +47,7 @@ from google.protobuf.message_factory import GetMessageClass
 from minikafka.errors import MinikafkaError
 from minikafka.spark.export.decoding import Kind
 from minikafka.spark.export.record_schemas import descriptor_pool, message_of
-from minikafka.spark.load.encode import Int64s, Octets, Records, encode_headers, parts_of, sizes_at_most
+from minikafka.spark.load.segments import Int64s, Octets, Records, encode_headers, parts_of, sizes_at_most
 from minikafka.spark.load.tables import Unit
 from minikafka.spark.runtime.session import JobError
 

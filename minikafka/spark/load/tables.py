@@ -26,15 +26,17 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.runtime.stores import (
+from minikafka.spark.runtime.storage import (
+    Location,
+    UnusableLocation,
     delta_errors,
     delta_options,
     iceberg_errors,
     iceberg_properties,
+    location,
     open_catalog,
     open_uri,
 )
-from minikafka.spark.source.storage import Location, UnusableLocation, location
 
 READ_BYTES: Final = 32 * 1024 * 1024
 """About how much of a table is made into records at once."""

@@ -54,7 +54,7 @@ from minikafka.log.files.names import (
     parse_file_name,
 )
 from minikafka.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
-from minikafka.spark.source.storage import Entry, Location, LogFile, LogStorage, UnusableLocation, join
+from minikafka.spark.runtime.storage import Entry, Location, LogFile, LogStorage, UnusableLocation, join
 from minikafka.types import Buffer, TopicPartition
 
 _OFFSET_ENTRY: Final = np.dtype([("key", ">i4"), ("position", ">i4")])

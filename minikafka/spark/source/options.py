@@ -58,7 +58,7 @@ from pyspark.sql.datasource import (
 )
 
 from minikafka.errors import MinikafkaError
-from minikafka.spark.source.storage import Location, UnusableLocation, location
+from minikafka.spark.runtime.storage import Location, UnusableLocation, location
 from minikafka.types import TopicPartition
 
 EARLIEST: Final = -2

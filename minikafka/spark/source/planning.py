@@ -29,6 +29,7 @@ from minikafka.log.producers.state import read_marker
 from minikafka.log.segment.indexes import AbortedTransaction, decode_aborted
 from minikafka.protocol.records.batch import CONTROL_MASK, HEADER_SIZE, TRANSACTIONAL_MASK, BatchHeader
 from minikafka.protocol.records.records import iterate_records
+from minikafka.spark.runtime.storage import LogFile
 from minikafka.spark.source.decode import OffsetRange
 from minikafka.spark.source.log_files import (
     Block,
@@ -53,7 +54,6 @@ from minikafka.spark.source.options import (
     Search,
 )
 from minikafka.spark.source.split_reader import OPEN_END, CorruptLog, DataLoss, Split, batch_at, cut
-from minikafka.spark.source.storage import LogFile
 from minikafka.types import TopicPartition
 
 _UNDECIDED: Final = -1

@@ -43,12 +43,17 @@ from minikafka.protocol.records.batch import (
     read_header,
 )
 from minikafka.protocol.records.compression import CorruptBatch, decompress
+from minikafka.spark.runtime.storage import Location, LogFile, LogStorage, UnusableLocation, join
 from minikafka.spark.source.decode import (
+    ERROR,
     RECORD_BYTES_MIN,
+    RECORD_SCHEMA,
     Bools,
     OffsetRange,
     Origin,
     PlainBatches,
+    arrow_schema,
+    check_columns,
     decode,
     has_dense_offsets,
     is_control,
@@ -68,8 +73,6 @@ from minikafka.spark.source.log_files import (
     scan,
 )
 from minikafka.spark.source.options import BadOption, OnCorrupt, ReadOptions
-from minikafka.spark.source.schemas import ERROR, RECORD_SCHEMA, arrow_schema, check_columns
-from minikafka.spark.source.storage import Location, LogFile, LogStorage, UnusableLocation, join
 from minikafka.types import Buffer, TopicPartition
 
 _log = logging.getLogger(__name__)

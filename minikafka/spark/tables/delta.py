@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.runtime.stores import delta_errors, delta_options, endpoint
+from minikafka.spark.runtime.storage import delta_errors, delta_options, endpoint
 from minikafka.spark.tables.columns import as_arrow, as_spark
 from minikafka.spark.tables.files import Store, WrittenFile
 from minikafka.spark.tables.table import (

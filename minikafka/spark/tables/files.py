@@ -1,4 +1,5 @@
 """The data files of a run: written by tasks into a directory of the run, named to the driver, then committed.
+And position deletes; and how tasks read both.
 
     <table>/data/<run>/00003-0-….parquet     written by tasks; readers see those that are committed
     <table>/data/<run>/_running              while the run lasts, and left by one that was killed
@@ -10,6 +11,17 @@ finds it gone, and ends. Where the table is on this machine, a running export ho
 directory is named, and removed when it is a day old.
 
 Files are durable before they are committed. Parquet's field ids are those of the schema, where it has any.
+
+**Reading**: tasks read the rows of data files, without what position deletes have taken away.
+
+**Position deletes** are Iceberg's: rows that are taken from a data file without writing it again. A delete
+file is Parquet with the path of a data file and the row's place in it, for each row that is gone. Here one
+belongs to one data file, which the bounds in its manifest say, so that a reader opens only those of the files
+that it reads (``write.delete.granularity=file``). Tasks write them into the run's directory, beside its data
+files; what says that the table has them is the commit (``row_delta``). Those of other programs, which may
+hold rows of several data files, are read as well.
+
+Format: Iceberg's specification, "Position Delete Files".
 """
 
 from __future__ import annotations
@@ -21,14 +33,16 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
 from minikafka.files import OsFiles
-from minikafka.spark.runtime.stores import Endpoint, open_uri
-from minikafka.spark.tables.columns import projected_batch
+from minikafka.spark.runtime.storage import Endpoint, open_uri
+from minikafka.spark.tables.columns import FIELD_ID, projected_batch
 
 DATA = "data"
 RUNNING = "_running"
@@ -53,6 +67,36 @@ _WRITTEN = pa.schema(
         ("size", pa.int64()),
         ("records", pa.int64()),
         ("partition", pa.string()),
+    ]
+)
+
+PATH, POSITION = "__path", "__position"
+"""Columns of frames: the data file of a row, and its place in it, from 0 on."""
+FILE_PATH, POS = "file_path", "pos"
+"""The columns of a position delete file."""
+READ_SCHEMA = "path string, deletes array<string>"
+"""A data file, and the delete files that have rows of it."""
+
+FILE_PATH_ID, POS_ID = 2147483546, 2147483545
+"""The field ids that the specification keeps for the two columns."""
+DELETES_SCHEMA = "path string, name string, size long, records long, first long, last long"
+"""What tasks yield; see ``WrittenDeletes``."""
+
+FILE_SCHEMA = pa.schema(
+    [
+        pa.field(FILE_PATH, pa.string(), nullable=False, metadata={FIELD_ID: str(FILE_PATH_ID)}),
+        pa.field(POS, pa.int64(), nullable=False, metadata={FIELD_ID: str(POS_ID)}),
+    ]
+)
+"""Of a delete file."""
+_WRITTEN_DELETES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("name", pa.string()),
+        ("size", pa.int64()),
+        ("records", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
     ]
 )
 
@@ -345,3 +389,143 @@ def unfinished_runs(store: Store) -> list[str]:
     marks = system.get_file_info([f"{path}/{run}/{RUNNING}" for run in runs]) if runs else []
     kinds = pyarrow.fs.FileType
     return sorted(run for run, mark in zip(runs, marks, strict=True) if mark.type is kinds.File)
+
+
+def reading(
+    store: Store, schema: pa.Schema, *, with_place: bool
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For ``mapInArrow`` over ``READ_SCHEMA``: the rows of these files with the columns of ``schema``.
+
+    Args:
+        with_place: the columns ``__path`` and ``__position`` behind them say where a row is from.
+    """
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path, deletes in zip(
+                batch.column("path").to_pylist(), batch.column("deletes").to_pylist(), strict=True
+            ):
+                deleted = _deleted_positions(store, path, deletes)
+                system, name = store.open_path(path)
+                with system.open_input_file(name) as source:
+                    file = pq.ParquetFile(source)
+                    all_rows = file.iter_batches(columns=_there(file.schema_arrow, schema))
+                    for rows, places in _without(all_rows, deleted):
+                        found = projected_batch(rows, schema, by_id=True)
+                        if with_place:
+                            path_column = pa.repeat(pa.scalar(path), found.num_rows)
+                            found = found.append_column(PATH, path_column)
+                            found = found.append_column(POSITION, pa.array(places))
+                        yield found.replace_schema_metadata(None)
+
+    return read
+
+
+def _deleted_positions(store: Store, path: str, deletes: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Which rows of the data file are gone, ascending, by these delete files."""
+    found: list[Any] = [np.empty(0, np.int64)]
+    for each in deletes:
+        system, name = store.open_path(each)
+        with system.open_input_file(name) as source:
+            rows = pq.read_table(source, columns=[FILE_PATH, POS])
+        own = rows.filter(pc.equal(rows[FILE_PATH], path))
+        found.append(own[POS].to_numpy())
+    return np.unique(np.concatenate(found))
+
+
+def _without(
+    batches: Iterable[pa.RecordBatch], deleted: npt.NDArray[np.int64]
+) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]:
+    """The rows of a data file that are left, batch by batch from its start, each with its place."""
+    begin = 0
+    for batch in batches:
+        places = np.arange(begin, begin + batch.num_rows, dtype=np.int64)
+        first, end = np.searchsorted(deleted, (begin, begin + batch.num_rows))
+        if first < end:
+            is_left = np.ones(batch.num_rows, bool)
+            is_left[deleted[first:end] - begin] = False
+            yield batch.filter(pa.array(is_left)), places[is_left]
+        else:
+            yield batch, places
+        begin += batch.num_rows
+
+
+def _there(have: pa.Schema, wanted: pa.Schema) -> list[str]:
+    """The top-level columns that are needed, by the file's names."""
+    ids = {(each.metadata or {}).get(FIELD_ID, each.name) for each in wanted}
+    return [each.name for each in have if (each.metadata or {}).get(FIELD_ID, each.name) in ids]
+
+
+class WrittenDeletes(NamedTuple):
+    """A delete file of this run."""
+
+    path: str
+    """Of the data file that the rows are taken from."""
+    name: str
+    """Relative to the table."""
+    size: int
+    records: int
+    first: int
+    last: int
+    """The places of the first and the last row that is gone."""
+
+
+def writing_deletes(
+    store: Store, directory: str, compression: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For ``mapInArrow`` over ``__path`` and ``__position`` in this order, with all rows of a path in one
+    task: writes a delete file for each path into ``directory``, and yields them."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writer = _DeletesWriter(store, directory, compression)
+        for batch in batches:
+            runs = pc.run_end_encode(batch.column(PATH))
+            first = 0
+            for path, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+                writer.add(path, batch.column(POSITION).slice(first, end - first))
+                first = end
+        yield pa.RecordBatch.from_pylist([each._asdict() for each in writer.close()], schema=_WRITTEN_DELETES)
+
+    return write
+
+
+class _DeletesWriter:
+    """One file open at a time."""
+
+    def __init__(self, store: Store, directory: str, compression: str) -> None:
+        self._system, self._root = store.open()
+        self._directory = directory
+        self._compression = compression
+        self._done: list[WrittenDeletes] = []
+        self._path: str | None = None
+        self._positions: list[pa.Array] = []
+
+    def add(self, path: str, positions: pa.Array) -> None:
+        if path != self._path:
+            self._finish()
+            self._path = path
+        self._positions.append(positions)
+
+    def close(self) -> list[WrittenDeletes]:
+        self._finish()
+        return self._done
+
+    def _finish(self) -> None:
+        if self._path is None or not self._positions:
+            return
+        positions = pa.concat_arrays(self._positions)
+        paths = pa.repeat(pa.scalar(self._path), len(positions))
+        name = f"{self._directory}/deletes-{uuid.uuid4().hex}.parquet"
+        place = f"{self._root}/{name}"
+        with self._system.open_output_stream(place) as sink:
+            pq.write_table(
+                pa.Table.from_arrays([paths, positions], schema=FILE_SCHEMA),
+                sink,
+                compression=self._compression,
+            )
+        if isinstance(self._system, pyarrow.fs.LocalFileSystem):
+            make_durable(place)
+        size = self._system.get_file_info(place).size
+        first, last = positions[0].as_py(), positions[-1].as_py()
+        self._done.append(WrittenDeletes(self._path, name, size, len(positions), first, last))
+        self._positions = []

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.runtime.stores import (
+from minikafka.spark.runtime.storage import (
     catalog_uri,
     check_catalog_file,
     iceberg_errors,
@@ -29,8 +29,7 @@ from minikafka.spark.runtime.stores import (
     without_password,
 )
 from minikafka.spark.tables.columns import as_arrow, as_spark, small_field
-from minikafka.spark.tables.files import Store, WrittenFile
-from minikafka.spark.tables.position_deletes import WrittenDeletes
+from minikafka.spark.tables.files import Store, WrittenDeletes, WrittenFile
 from minikafka.spark.tables.table import (
     COMMIT,
     FIELDS,

@@ -61,20 +61,25 @@ from minikafka.spark.tables.columns import (
 )
 from minikafka.spark.tables.files import (
     DATA,
+    DELETES_SCHEMA,
+    PATH,
+    POSITION,
     RAW_KEY,
     RAW_VALUE,
+    READ_SCHEMA,
     REASON,
     WRITTEN_SCHEMA,
     FileSet,
     RunDirectory,
+    WrittenDeletes,
     WrittenFile,
     new_run,
+    reading,
     unfinished_runs,
     writing,
+    writing_deletes,
     written,
 )
-from minikafka.spark.tables.position_deletes import DELETES_SCHEMA, WrittenDeletes, writing_deletes
-from minikafka.spark.tables.reading import PATH, POSITION, READ_SCHEMA, reading
 from minikafka.spark.tables.table import (
     BUCKET,
     COPY_ON_WRITE,

@@ -25,7 +25,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
-from minikafka.spark.tables.position_deletes import FILE_PATH_ID, POS_ID, WrittenDeletes
+from minikafka.spark.tables.files import FILE_PATH_ID, POS_ID, WrittenDeletes
 
 
 def delete_file(deletes: WrittenDeletes, path: str, partition: Record, spec_id: int) -> DataFile:

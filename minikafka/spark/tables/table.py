@@ -50,10 +50,9 @@ from pyspark.sql.types import (
 
 from minikafka.errors import UNDECODABLE
 from minikafka.spark.runtime.session import JobError
-from minikafka.spark.source.storage import location
+from minikafka.spark.runtime.storage import location
 from minikafka.spark.tables.columns import Path, Rename
-from minikafka.spark.tables.files import Store, WrittenFile
-from minikafka.spark.tables.position_deletes import WrittenDeletes
+from minikafka.spark.tables.files import Store, WrittenDeletes, WrittenFile
 
 COMMIT = "minikafka.commit"
 """The property of a commit: ``Progress`` as JSON."""

@@ -23,9 +23,7 @@ from minikafka.security.acl import (
 from minikafka.security.certificate_principal import NoMatchingRule, SslPrincipalMapper, subject_name
 from minikafka.security.directory import check_host, check_name
 from minikafka.security.jaas import parse_jaas
-from minikafka.security.password_encoder import PasswordEncoder
-from minikafka.security.sasl.mechanism import SaslError
-from minikafka.security.sasl.oauthbearer import (
+from minikafka.security.oauthbearer import (
     ClaimRules,
     InvalidTokenError,
     JwtValidator,
@@ -33,8 +31,9 @@ from minikafka.security.sasl.oauthbearer import (
     UnsecuredValidator,
     parse_jwks,
 )
-from minikafka.security.sasl.plain import PlainServer
-from minikafka.security.sasl.scram import (
+from minikafka.security.password_encoder import PasswordEncoder
+from minikafka.security.sasl import PlainServer, SaslError
+from minikafka.security.scram import (
     ScramClient,
     ScramServer,
     ScramUser,
@@ -42,7 +41,7 @@ from minikafka.security.sasl.scram import (
     encode_credential,
     make_credential,
 )
-from minikafka.security.stores import load_key_store, load_revocation_lists, load_trust_store
+from minikafka.security.tls import load_key_store, load_revocation_lists, load_trust_store
 from minikafka.security.tls_settings import StoreSettings
 from minikafka.testing.simulation.disk import SimulatedDisk
 from tests.fuzz.target import Target

@@ -12,8 +12,7 @@ import pytest
 from minikafka.cli.events import main, parse_since
 from minikafka.clock import ManualClock
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.events import Event, GroupRebalanced, IsrChanged
-from minikafka.flight_recorder.storage import CURRENT_NAME, EventFile, EventRing
+from minikafka.flight_recorder import CURRENT_NAME, Event, EventFile, EventRing, GroupRebalanced, IsrChanged
 from minikafka.testing import Broker
 
 NOW_MS = 1_767_225_600_000

@@ -14,7 +14,7 @@ from minikafka.cli.shared.credentials import MECHANISMS, VARIABLE, read_password
 from minikafka.cli.users import main
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
-from minikafka.security.sasl.scram import decode_credential, make_credential
+from minikafka.security.scram import decode_credential, make_credential
 from minikafka.system_clock import SystemClock
 
 PASSWORD = "correct horse"

@@ -8,10 +8,10 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.files import OsFiles
-from minikafka.flight_recorder.events import BrokerStopped
-from minikafka.flight_recorder.storage import (
+from minikafka.flight_recorder import (
     CURRENT_NAME,
     OLD_NAME,
+    BrokerStopped,
     EventFile,
     EventRing,
     Line,

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from minikafka.clock import ManualClock
-from minikafka.flight_recorder.events import BrokerStopped, ClientThrottled, LogTruncated, cut
-from minikafka.flight_recorder.storage import BY_CLIENTS_MAX, EventRing, Line, decode_event
+from minikafka.flight_recorder import (
+    BY_CLIENTS_MAX,
+    BrokerStopped,
+    ClientThrottled,
+    EventRing,
+    Line,
+    LogTruncated,
+    cut,
+    decode_event,
+)
 
 
 def truncation(to: int) -> LogTruncated:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.metrics.registry import rate_throttle_time_ms
-from minikafka.metrics.stats import DEBT_WINDOWS, QuotaRate, Rate, WindowConfig
+from minikafka.metrics.sensors import DEBT_WINDOWS, QuotaRate, Rate, WindowConfig, rate_throttle_time_ms
 
 WINDOWS = WindowConfig(samples=11, window_ms=1000)
 BOUND = 1000

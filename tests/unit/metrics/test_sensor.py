@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from minikafka.errors import InvariantError
-from minikafka.metrics.registry import MetricName, Metrics, Quota, QuotaViolationError
-from minikafka.metrics.stats import Max, Rate, WindowConfig, WindowedSum
+from minikafka.metrics.sensors import (
+    Max,
+    MetricName,
+    Metrics,
+    Quota,
+    QuotaViolationError,
+    Rate,
+    WindowConfig,
+    WindowedSum,
+)
 
 WINDOWS = WindowConfig(11, 1000)
 RATE, TOTAL, LARGEST = (MetricName(name, "test") for name in ("rate", "total", "largest"))

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.metrics.registry import INT_MAX, Quota, rate_throttle_time_ms, tokens_throttle_time_ms
-from minikafka.metrics.stats import Avg, Max, Rate, TokenBucket, WindowConfig
+from minikafka.metrics.sensors import (
+    INT_MAX,
+    Avg,
+    Max,
+    Quota,
+    Rate,
+    TokenBucket,
+    WindowConfig,
+    rate_throttle_time_ms,
+    tokens_throttle_time_ms,
+)
 
 ELEVEN_SECONDS = WindowConfig(samples=11, window_ms=1000)
 STEPS = st.lists(

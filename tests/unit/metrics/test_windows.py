@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.metrics.stats import SimpleRate, WindowConfig, WindowedSum
+from minikafka.metrics.sensors import SimpleRate, WindowConfig, WindowedSum
 
 ELEVEN_SECONDS = WindowConfig(samples=11, window_ms=1000)
 

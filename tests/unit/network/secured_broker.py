@@ -12,9 +12,8 @@ from typing import Any
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import read_request_header
-from minikafka.security.sasl.mechanism import SaslError, SaslServer
-from minikafka.security.sasl.plain import PlainServer
-from minikafka.security.sasl.scram import ScramServer, ScramUser, make_credential, unknown_user_credential
+from minikafka.security.sasl import PlainServer, SaslError, SaslServer
+from minikafka.security.scram import ScramServer, ScramUser, make_credential, unknown_user_credential
 from tests.support.codec import decode_request, encode_response
 
 ALICE, PASSWORD = "alice", "alice's secret"

@@ -25,8 +25,7 @@ from minikafka.network.broker_client import (
 )
 from minikafka.network.client_security import ClientSecurity, client_security
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.security.sasl.mechanism import SaslServer
-from minikafka.security.sasl.plain import PlainServer
+from minikafka.security.sasl import PlainServer, SaslServer
 from minikafka.security.tls import server_context
 from minikafka.security.tls_settings import client_tls_settings
 from tests.support.certificates import EXPIRED, CertificateAuthority

@@ -12,8 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minikafka.errors import ConfigError
-from minikafka.security.stores import KeyStore, load_key_store, load_revocation_lists, load_trust_store
-from minikafka.security.tls import check_trusts_itself, client_context, server_context, server_side
+from minikafka.security.tls import (
+    KeyStore,
+    check_trusts_itself,
+    client_context,
+    load_key_store,
+    load_revocation_lists,
+    load_trust_store,
+    server_context,
+    server_side,
+)
 from minikafka.security.tls_settings import StoreSettings, TlsSettings, client_tls_settings
 from tests.support.certificates import (
     EXPIRED,

@@ -15,7 +15,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.coordinator.group.messages import Answer, Append, Effects, GroupOperation
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.coordinator_names import GROUP_METRICS
-from minikafka.metrics.registry import Metrics
+from minikafka.metrics.sensors import Metrics
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.records import Record, build_batch

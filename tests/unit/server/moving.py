@@ -17,7 +17,7 @@ from minikafka.files import Files
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.metrics.request_metrics import KafkaTimer
-from minikafka.metrics.stats import WindowConfig
+from minikafka.metrics.sensors import WindowConfig
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.services import Services
 from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs

@@ -20,7 +20,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
-from minikafka.metrics.stats import WindowConfig
+from minikafka.metrics.sensors import WindowConfig
 from minikafka.protocol.control import (
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,

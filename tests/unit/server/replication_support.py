@@ -17,7 +17,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
-from minikafka.metrics.stats import WindowConfig
+from minikafka.metrics.sensors import WindowConfig
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import Record, build_batch

@@ -19,7 +19,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import AclOperation, AclPermissionType, PatternType, ResourceType
-from minikafka.security.sasl.scram import ITERATIONS_MIN, salted_password
+from minikafka.security.scram import ITERATIONS_MIN, salted_password
 from minikafka.testing.broker import Property
 from minikafka.testing.history import Kind, Record
 from minikafka.testing.simulation.client import REQUEST_TIMEOUT_MS, Address, SimulatedClient, check

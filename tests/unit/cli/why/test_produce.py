@@ -8,7 +8,7 @@ from minikafka.cli.cluster.describe import ReplicaState
 from minikafka.cli.quotas import SeenThrottle
 from minikafka.cli.why.produce import ProduceFacts, answer_of
 from minikafka.config.client_quotas import QuotaType
-from minikafka.metrics.registry import Throttle
+from minikafka.metrics.sensors import Throttle
 from tests.unit.cli.why import test_fetch, test_partition
 from tests.unit.cli.why.test_partition import AT, NOW_MS
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.flight_recorder.events import GroupRebalanced, LogTruncated
+from minikafka.flight_recorder import GroupRebalanced, LogTruncated
 from tests.unit.server.apis.test_diagnostics import ask
 
 

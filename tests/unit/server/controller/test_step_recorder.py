@@ -7,7 +7,7 @@ import pytest
 from minikafka.controller import effects, events
 from minikafka.controller.context import ControllerContext
 from minikafka.controller.effects import VersionedState
-from minikafka.flight_recorder.events import ControllerStep, Event, IsrChanged, LeaderElected
+from minikafka.flight_recorder import ControllerStep, Event, IsrChanged, LeaderElected
 from minikafka.protocol.control import LiveBroker
 from minikafka.server.controller.step_recorder import StepRecorder, cause_of
 from minikafka.types import BrokerId, ElectionType, LeaderEpoch, PartitionState, TopicPartition

@@ -12,7 +12,7 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.config.broker import broker_config
 from minikafka.errors import ErrorCode, InvariantError, PeerProtocolError
-from minikafka.metrics.registry import Metrics
+from minikafka.metrics.sensors import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import (

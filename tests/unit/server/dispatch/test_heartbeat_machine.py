@@ -31,7 +31,7 @@ from minikafka.coordinator.group.messages import (
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.coordinator_names import GROUP_METRICS
-from minikafka.metrics.registry import Metrics
+from minikafka.metrics.sensors import Metrics
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
 from minikafka.security.acl import AclOperation, ResourceType

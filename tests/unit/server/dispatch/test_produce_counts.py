@@ -17,8 +17,8 @@ from hypothesis import given, settings
 
 from minikafka.config.broker import broker_config
 from minikafka.metrics.broker_stats import Refusals
-from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import TIMED_ONE_IN
+from minikafka.metrics.sensors import Metrics
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request

@@ -15,8 +15,8 @@ from minikafka.config.broker import broker_config
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult, HeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import FREQUENT_TIMED_ONE_IN, RequestTiming
+from minikafka.metrics.sensors import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState
 from minikafka.protocol.wire.api_versions import ApiKey

@@ -22,7 +22,7 @@ from minikafka.config.client_quotas import DEFAULT, QuotaEntity, Quotas, QuotaTy
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, PeerProtocolError
 from minikafka.metrics.broker_stats import Refusals
-from minikafka.metrics.registry import Metrics
+from minikafka.metrics.sensors import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control import UpdateMetadataRequest
 from minikafka.protocol.wire.api_versions import ApiKey

@@ -9,8 +9,8 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.config.broker import broker_config
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaType
-from minikafka.flight_recorder.events import ClientThrottled, Event
-from minikafka.metrics.registry import Metrics
+from minikafka.flight_recorder import ClientThrottled, Event
+from minikafka.metrics.sensors import Metrics
 from minikafka.server.quota.client_quotas import (
     CLIENT_LIFE_MS,
     CLIENTS_MAX,

@@ -11,7 +11,7 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.config.broker import broker_config
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
-from minikafka.metrics.registry import Metrics
+from minikafka.metrics.sensors import Metrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import UnfinishedRequest

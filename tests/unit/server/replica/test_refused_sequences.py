@@ -10,7 +10,7 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.flight_recorder.events import BatchRefused, Event
+from minikafka.flight_recorder import BatchRefused, Event
 from minikafka.log.producers.append import AppendOrigin, AppendTerms, OutOfOrderSequence
 from minikafka.protocol.records.batch import read_header
 from minikafka.protocol.records.records import Record, build_batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minikafka.config.broker import broker_config
 from minikafka.config.resolution import topic_config
 from minikafka.config.topic import ALL, NONE
-from minikafka.metrics.stats import WindowConfig
+from minikafka.metrics.sensors import WindowConfig
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager, ReplicationQuotas
 from minikafka.types import BrokerId, TopicPartition
 

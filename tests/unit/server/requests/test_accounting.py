@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
-from minikafka.flight_recorder.events import Event, SlowRequest
+from minikafka.flight_recorder import Event, SlowRequest
 from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming, SlowRequests
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control import LeaderAndIsrResponse, PartitionError

@@ -14,8 +14,7 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.config.broker import broker_config
 from minikafka.files import File, OsFiles
-from minikafka.flight_recorder.events import LogDirectoryFailed
-from minikafka.flight_recorder.storage import CURRENT_NAME
+from minikafka.flight_recorder import CURRENT_NAME, LogDirectoryFailed
 from minikafka.server.runtime import event_recorder
 from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.log_io import LogIo

@@ -16,8 +16,8 @@ from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import KafkaPrincipal
-from minikafka.security.sasl.client import sasl_client
-from minikafka.security.sasl.scram import ScramServer
+from minikafka.security.jaas import sasl_client
+from minikafka.security.scram import ScramServer
 from minikafka.server.security.authentication import read_login_secret
 from minikafka.server.security.delegation_tokens import DelegationTokens
 

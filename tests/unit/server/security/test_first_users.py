@@ -12,7 +12,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import StartError
-from minikafka.security.sasl.scram import decode_credential, make_credential
+from minikafka.security.scram import decode_credential, make_credential
 from minikafka.security.secure_setup import FirstUser
 from minikafka.server.cluster.coordination_store import create_top_level_paths
 from minikafka.server.runtime.log_io import LogIo

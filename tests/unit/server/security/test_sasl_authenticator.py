@@ -24,9 +24,9 @@ from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import decode_response, encode_request
 from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
-from minikafka.security.sasl.client import sasl_client
-from minikafka.security.sasl.plain import PlainServer, PlainUsers
-from minikafka.security.sasl.scram import credential_of, make_credential, salted_password
+from minikafka.security.jaas import sasl_client
+from minikafka.security.sasl import PlainServer, PlainUsers
+from minikafka.security.scram import credential_of, make_credential, salted_password
 from minikafka.server.broker import Broker
 from minikafka.server.configs.store import ConfigStore, alter_scram_credentials
 from minikafka.server.runtime.work_scheduler import WorkScheduler

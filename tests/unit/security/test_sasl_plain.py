@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.security.sasl.client import sasl_client
-from minikafka.security.sasl.mechanism import SaslError
-from minikafka.security.sasl.plain import PlainServer, PlainUsers
+from minikafka.security.jaas import sasl_client
+from minikafka.security.sasl import PlainServer, PlainUsers, SaslError
 
 USERS = PlainUsers({"user_alice": "s3cret", "user_bob": "other", "username": "alice", "password": "no"})
 

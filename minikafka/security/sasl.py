@@ -1,6 +1,12 @@
-"""PLAIN (RFC 4616): a name and a password, as they are.
+"""SASL: what both sides of every mechanism are, what can go wrong in an authentication, and the simplest
+mechanism, PLAIN. The others are ``scram`` and ``oauthbearer``. All are state machines, of the server and of
+the client: bytes in, bytes out. Which client logs in with which options: ``jaas.sasl_client``.
 
-Kafka: ``PlainSaslServer``, ``PlainServerCallbackHandler``, ``PlainSaslClient``.
+Kafka: ``javax.security.sasl.{SaslServer,SaslClient}``,
+``org.apache.kafka.common.security.{plain,scram,oauthbearer}``.
+
+**PLAIN** (RFC 4616): a name and a password, as they are. Kafka: ``PlainSaslServer``,
+``PlainServerCallbackHandler``, ``PlainSaslClient``.
 """
 
 from __future__ import annotations
@@ -8,10 +14,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from minikafka.security.sasl.mechanism import SaslError, shown_name
+from minikafka.errors import MinikafkaError
 
-MECHANISM = "PLAIN"
+NAME_SHOWN_CHARS_MAX = 64
+"""Of what a peer says is its name."""
+
+PLAIN = "PLAIN"
 USER_OPTION_PREFIX = "user_"
 """Of the options of ``PlainLoginModule`` that have the users of a broker: ``user_NAME="password"``."""
 
@@ -19,6 +29,73 @@ CheckPassword = Callable[[str, str], bool]
 """Called with a user and what it says is its password."""
 
 _INVALID = "Authentication failed: Invalid username or password"
+
+
+class SaslServer(Protocol):
+    """One authentication of one connection, for one mechanism."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the client has proved who it is."""
+        ...
+
+    authorization_id: str
+    """Its name, when it has."""
+    expires_at_ms: int | None
+    """When what it proved that with expires, in milliseconds since the Unix epoch."""
+    token_id: str
+    """Of the delegation token that it used."""
+
+    def may_take_long(self, response: bytes) -> bool:
+        """Whether ``evaluate`` may compute for milliseconds: then it is called in a thread."""
+        ...
+
+    def evaluate(self, response: bytes) -> bytes:
+        """The answer to what the client sent.
+
+        Raises:
+            SaslError: the authentication failed; nothing else may be called afterwards.
+        """
+        ...
+
+
+class SaslClient(Protocol):
+    """One authentication. What ``first`` returns is sent; then what ``next`` returns for each answer, until
+    that is None."""
+
+    mechanism: str
+    is_complete: bool
+    """Whether the server has proved what it has to."""
+
+    def first(self) -> bytes:
+        """The first message."""
+        ...
+
+    def next(self, challenge: bytes) -> bytes | None:
+        """What to send after the server's answer ``challenge``; None: nothing more.
+
+        Of SCRAM it derives a key, which takes milliseconds: call it in a thread.
+
+        Raises:
+            SaslError: the server could not prove what it should, or does not speak the mechanism.
+        """
+        ...
+
+
+def shown_name(name: str) -> str:
+    """A peer's own text as a log may have it."""
+    return repr(name if len(name) <= NAME_SHOWN_CHARS_MAX else f"{name[:NAME_SHOWN_CHARS_MAX]}…")
+
+
+class SaslError(MinikafkaError):
+    """The proof failed. ``reason`` is for our log. ``told`` is what the peer may read, None for no more than
+    that the credentials are not good: whether a user exists is not told (Kafka: ``SaslException`` and
+    ``SaslAuthenticationException``). Neither has a secret in it."""
+
+    def __init__(self, reason: str, *, told: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.told = told
 
 
 class PlainUsers:
@@ -106,7 +183,7 @@ class PlainServer:
 class PlainClient:
     """``SaslClient``."""
 
-    mechanism = MECHANISM
+    mechanism = PLAIN
 
     def __init__(self, username: str, password: str) -> None:
         """Neither may have a NUL in it, which separates them."""

@@ -30,7 +30,7 @@ import msgspec
 
 from minikafka.errors import UNDECODABLE, ConfigError
 from minikafka.named_tuple import NamedTuple
-from minikafka.security.sasl.mechanism import SaslError
+from minikafka.security.sasl import SaslError
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key

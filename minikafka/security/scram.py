@@ -36,7 +36,7 @@ from typing import Final
 import msgspec
 
 from minikafka.named_tuple import NamedTuple
-from minikafka.security.sasl.mechanism import SaslError, shown_name
+from minikafka.security.sasl import SaslError, shown_name
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism."""

@@ -10,9 +10,9 @@ import scramp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.security.sasl.client import SaslClient, sasl_client
-from minikafka.security.sasl.mechanism import SaslError
-from minikafka.security.sasl.scram import (
+from minikafka.security.jaas import sasl_client
+from minikafka.security.sasl import SaslClient, SaslError
+from minikafka.security.scram import (
     HASHES,
     MESSAGE_BYTES_MAX,
     ScramClient,

@@ -13,9 +13,8 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from minikafka.errors import ConfigError
-from minikafka.security.sasl.client import sasl_client
-from minikafka.security.sasl.mechanism import SaslError
-from minikafka.security.sasl.oauthbearer import (
+from minikafka.security.jaas import sasl_client
+from minikafka.security.oauthbearer import (
     MESSAGE_BYTES_MAX,
     BearerToken,
     ClaimRules,
@@ -27,6 +26,7 @@ from minikafka.security.sasl.oauthbearer import (
     parse_jwks,
     unsecured_token,
 )
+from minikafka.security.sasl import SaslError
 
 NOW_S = 1_700_000_000
 RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
