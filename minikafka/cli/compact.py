@@ -46,7 +46,7 @@ from minikafka.config.resource import ConfigResourceType
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.errors import KafkaError, MinikafkaError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import META_PROPERTIES, read_meta_properties
+from minikafka.log.checkpoint import META_PROPERTIES, read_meta_properties
 from minikafka.metrics.series import BATCHES, BYTES, OUTPUT_BYTES, PARTITIONS, RECORDS, REMOVED_RECORDS
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.api_versions import ApiKey

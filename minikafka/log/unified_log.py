@@ -33,10 +33,9 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
 from minikafka.log.append import AppendInfo, AppendPlan, plan_follower_append, plan_leader_append
+from minikafka.log.checkpoint import EpochEntry
 from minikafka.log.compaction.staged_compaction import CompactedSegment, swap_files
-from minikafka.log.files.checkpoint import EpochEntry
-from minikafka.log.files.names import DELETED_SUFFIX
-from minikafka.log.files.open_files import Flush, OpenFiles
+from minikafka.log.files import DELETED_SUFFIX, Flush, OpenFiles
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
 from minikafka.log.log_reader import LogReader
 from minikafka.log.producers import state as producer_state

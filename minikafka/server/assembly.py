@@ -18,9 +18,9 @@ from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, StartError
 from minikafka.files import Files
 from minikafka.flight_recorder.events import Record
-from minikafka.log.files.checkpoint import encode_uuid
-from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.checkpoint import encode_uuid
+from minikafka.log.files import OpenFiles
+from minikafka.log.log_manager import LogManager
 from minikafka.metrics.broker_stats import RefusedKind
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Handler

@@ -36,8 +36,8 @@ from minikafka.deferred import deferred, own_modules
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.flight_recorder.events import BrokerStarted, BrokerStopped
-from minikafka.log.manager.log_directories import stored_cluster_id
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.log_directories import stored_cluster_id
+from minikafka.log.log_manager import LogManager
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.protocol.records import record_codec

@@ -15,7 +15,7 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.log_manager import LogManager
 from minikafka.metrics.broker_stats import Refusals, SecurityMetrics
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics

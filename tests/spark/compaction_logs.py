@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     encode_offsets,
     write_clean_shutdown_marker,

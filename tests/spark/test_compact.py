@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import lock_directory, read_offsets
+from minikafka.log.checkpoint import lock_directory, read_offsets
 from minikafka.protocol.records.batch import CompressionType
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.spark.runtime.session import explain

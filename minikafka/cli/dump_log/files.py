@@ -27,7 +27,7 @@ from minikafka.cli.dump_log.segment import (
 )
 from minikafka.errors import KafkaError
 from minikafka.files import Files
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -44,7 +44,7 @@ from minikafka.log.files.checkpoint import (
     encode_uuid,
     read_offsets,
 )
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,

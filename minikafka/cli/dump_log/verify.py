@@ -36,15 +36,15 @@ from minikafka.cli.dump_log.segment import (
     TxnIndexCheck,
 )
 from minikafka.files import Files
-from minikafka.log.compaction.staged_compaction import STAGING
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from minikafka.log.files.names import (
+from minikafka.log.compaction.staged_compaction import STAGING
+from minikafka.log.files import (
     CLEANED_SUFFIX,
     CLUSTER_METADATA,
     DELETED_SUFFIX,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from minikafka.coordination import paths
-from minikafka.log.files.checkpoint import read_leader_epochs
+from minikafka.log.checkpoint import read_leader_epochs
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.records import Record, iterate_records, read_end_transaction_marker
 from minikafka.purgatory import DelayedOperation

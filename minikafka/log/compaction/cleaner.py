@@ -90,8 +90,14 @@ from minikafka.log.compaction.staged_compaction import (
     group_segments,
     with_ends,
 )
-from minikafka.log.files.names import CLEANED_SUFFIX, LOG_SUFFIX, OFFSET_MAX, TXN_INDEX_SUFFIX, file_name
-from minikafka.log.files.open_files import fsync_file
+from minikafka.log.files import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_MAX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+    fsync_file,
+)
 from minikafka.log.producers.state import read_marker
 from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX, AbortedTransaction, TransactionIndex
 from minikafka.log.segment.segment import BatchSpan, CorruptSegment, LogSegment

@@ -65,7 +65,7 @@ import msgspec
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import UNDECODABLE, ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     CorruptCheckpoint,
@@ -76,7 +76,7 @@ from minikafka.log.files.checkpoint import (
     read_offsets,
     read_partition_metadata,
 )
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,

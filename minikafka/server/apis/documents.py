@@ -46,7 +46,7 @@ from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.flight_recorder.selection import EventFilter, ShownEvent, event_filter, show
 from minikafka.flight_recorder.storage import decode_event
-from minikafka.log.manager.cleanable_log import CleanableLog
+from minikafka.log.cleanable_log import CleanableLog
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.segment.segment import LogSegment
 from minikafka.log.unified_log import UnifiedLog

@@ -32,7 +32,7 @@ from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
+from minikafka.replication.partition_replicas import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.server.cluster.broker_connection import ControllerConnection, OlderController
 from minikafka.server.controller.alter_partition import NO_BROKER_EPOCH, CurrentState, Outcome, ProposedIsr
 from minikafka.server.controller.loop import ControllerLoop

@@ -20,7 +20,7 @@ from minikafka.coordinator.group.environment import (
     TopicInfo,
 )
 from minikafka.deferred import deferred
-from minikafka.log.manager.log_directories import random_uuid
+from minikafka.log.log_directories import random_uuid
 from minikafka.metrics.coordinator_names import (
     GROUP_METRICS,
     SHARE_COORDINATOR_METRICS,

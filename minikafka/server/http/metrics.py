@@ -22,7 +22,7 @@ from pathlib import Path
 from minikafka import __version__
 from minikafka.controller.context import ControllerContext
 from minikafka.errors import ErrorCode
-from minikafka.log.manager.cleanable_log import dirty_bytes
+from minikafka.log.cleanable_log import dirty_bytes
 from minikafka.metrics import names
 from minikafka.metrics.broker_stats import AuthenticationMetrics
 from minikafka.metrics.registry import KafkaMetric

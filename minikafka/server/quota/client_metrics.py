@@ -38,7 +38,7 @@ from minikafka.config.client_metrics import (
 )
 from minikafka.deferred import crc32c
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.files.checkpoint import encode_uuid
+from minikafka.log.checkpoint import encode_uuid
 from minikafka.protocol.records.compression import CompressionType, CorruptBatch, decompress
 from minikafka.protocol.wire.telemetry import DamagedTelemetryError, metric_names
 

@@ -44,7 +44,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import keep_eligible
-from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
+from minikafka.replication.partition_replicas import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.types import BrokerId, PartitionState, TopicPartition, joined
 
 logger = logging.getLogger(__name__)

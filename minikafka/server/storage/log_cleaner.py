@@ -59,8 +59,8 @@ from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.flight_recorder.events import LogCompacted, cut
-from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, dirtiest
-from minikafka.log.manager.disk_work import SwapSync
+from minikafka.log.cleanable_log import CleanableLog, check_manifest, dirtiest
+from minikafka.log.log_directories import SwapSync
 from minikafka.named_tuple import NamedTuple
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart

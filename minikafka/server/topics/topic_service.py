@@ -41,7 +41,7 @@ from minikafka.config.resolution import ConfigEntry
 from minikafka.controller.assignment import BrokerMetadata, assign_replicas
 from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.manager.log_directories import random_uuid
+from minikafka.log.log_directories import random_uuid
 from minikafka.server.cluster.coordination_store import gather_some, mapped_store_failures
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.topic_validation import (

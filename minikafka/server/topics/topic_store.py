@@ -51,10 +51,10 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import ErrorCode, InvariantError, KafkaError, StartError
 from minikafka.files import Files
-from minikafka.log.files.checkpoint import CorruptCheckpoint, read_partition_metadata
-from minikafka.log.files.names import DirectoryKind, parse_directory_name
-from minikafka.log.manager.log_directories import LogDirectories, RandomBits, random_uuid
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.checkpoint import CorruptCheckpoint, read_partition_metadata
+from minikafka.log.files import DirectoryKind, parse_directory_name
+from minikafka.log.log_directories import LogDirectories, RandomBits, random_uuid
+from minikafka.log.log_manager import LogManager
 from minikafka.server.cluster.coordination_store import gather_some, mapped_store_failures
 from minikafka.server.cluster.registration import INITIAL_CONTROLLER_EPOCH
 from minikafka.server.cluster.topic_validation import (

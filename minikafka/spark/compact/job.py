@@ -34,6 +34,17 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import StartError
 from minikafka.files import DirectoryLock, Files, make_private_directory
+from minikafka.log.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOCK_FILE,
+    CorruptCheckpoint,
+    encode_uuid,
+    lock_directory,
+    read_leader_epochs,
+    read_offsets,
+    read_partition_metadata,
+)
 from minikafka.log.compaction.cleaner import read_aborted
 from minikafka.log.compaction.staged_compaction import (
     CompactionManifest,
@@ -46,18 +57,7 @@ from minikafka.log.compaction.staged_compaction import (
     swap_offline,
     write_manifest,
 )
-from minikafka.log.files.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
-    LOCK_FILE,
-    CorruptCheckpoint,
-    encode_uuid,
-    lock_directory,
-    read_leader_epochs,
-    read_offsets,
-    read_partition_metadata,
-)
-from minikafka.log.files.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
+from minikafka.log.files import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark import register
 from minikafka.spark.compact.plan import (

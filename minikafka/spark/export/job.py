@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from minikafka.log.files.checkpoint import PARTITION_METADATA, decode_partition_metadata, encode_uuid
+from minikafka.log.checkpoint import PARTITION_METADATA, decode_partition_metadata, encode_uuid
 from minikafka.metrics.series import (
     BYTES,
     DAMAGED_BATCHES,

@@ -41,8 +41,7 @@ import msgspec
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import UNDECODABLE, StartError
 from minikafka.files import Files, make_private_directory, open_regular
-from minikafka.log.compaction.staged_compaction import is_interrupted
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CLEAN_SHUTDOWN_MARKER,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
@@ -60,7 +59,8 @@ from minikafka.log.files.checkpoint import (
     read_offsets,
     write_clean_shutdown_marker,
 )
-from minikafka.log.files.names import (
+from minikafka.log.compaction.staged_compaction import is_interrupted
+from minikafka.log.files import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     UNFINISHED_IMPORT,

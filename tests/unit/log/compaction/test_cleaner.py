@@ -9,9 +9,9 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError, KafkaError
 from minikafka.files import OsFiles
+from minikafka.log.cleanable_log import CleanableLog, dirtiest
 from minikafka.log.compaction.cleaner import ENTRY_BYTES
 from minikafka.log.compaction.staged_compaction import CompactionJob, SourceSegment, group_segments
-from minikafka.log.manager.cleanable_log import CleanableLog, dirtiest
 from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import TimestampType

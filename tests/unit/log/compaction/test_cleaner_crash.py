@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.files import Files
-from minikafka.log.manager.cleanable_log import CleanableLog
+from minikafka.log.cleanable_log import CleanableLog
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.testing.simulation.disk import SimulatedDisk

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minikafka.clock import ManualClock
+from minikafka.log.cleanable_log import CleanableLog
 from minikafka.log.compaction.cleaner import ENTRY_BYTES
-from minikafka.log.manager.cleanable_log import CleanableLog
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import CompressionType

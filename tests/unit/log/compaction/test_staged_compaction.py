@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from minikafka.files import OsFiles
+from minikafka.log.checkpoint import EpochEntry, read_offsets
 from minikafka.log.compaction.staged_compaction import (
     CompactionManifest,
     CompactionResult,
@@ -23,7 +24,6 @@ from minikafka.log.compaction.staged_compaction import (
     swap_offline,
     write_manifest,
 )
-from minikafka.log.files.checkpoint import EpochEntry, read_offsets
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.types import TopicPartition

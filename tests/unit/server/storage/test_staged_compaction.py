@@ -10,7 +10,7 @@ import pytest
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import read_offsets
+from minikafka.log.checkpoint import read_offsets
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.server.broker import Broker
 from minikafka.types import TopicPartition

@@ -16,7 +16,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import StartError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import PARTITION_METADATA, encode_partition_metadata, encode_uuid
+from minikafka.log.checkpoint import PARTITION_METADATA, encode_partition_metadata, encode_uuid
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.deferred import deferred
-from minikafka.log.files.checkpoint import encode_uuid
+from minikafka.log.checkpoint import encode_uuid
 
 if TYPE_CHECKING:
     from minikafka.log.compaction import staged_compaction as staged

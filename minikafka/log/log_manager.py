@@ -57,7 +57,7 @@ from minikafka.clock import Clock
 from minikafka.config.topic import DAY_MS, TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError, StartError
 from minikafka.files import Files, is_disk_failure
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
@@ -67,22 +67,25 @@ from minikafka.log.files.checkpoint import (
     encode_partition_metadata,
     write_clean_shutdown_marker,
 )
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     NAME_LENGTH_MAX,
+    OpenFiles,
     delete_directory_name,
     future_directory_name,
     parse_directory_name,
 )
-from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.manager.disk_work import DirectoryRemoval, DiskWork, NewLogSync, discard
-from minikafka.log.manager.log_directories import (
+from minikafka.log.log_directories import (
+    DirectoryRemoval,
+    DiskWork,
     Fate,
     FoundLog,
     IsStray,
     LogDirectories,
     LogDirectoryLoader,
+    NewLogSync,
     RandomBits,
     decide_fates,
+    discard,
     log_stray,
     random_uuid,
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minikafka.errors import StartError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     PARTITION_METADATA,
     CheckpointWrite,
     CorruptCheckpoint,
@@ -34,14 +34,14 @@ from minikafka.log.files.checkpoint import (
     take_clean_shutdown_marker,
     write_clean_shutdown_marker,
 )
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     DirectoryKind,
     delete_directory_name,
     future_directory_name,
     parse_directory_name,
     stray_directory_name,
 )
-from minikafka.log.manager.log_directories import LogDirectories, random_uuid, stored_cluster_id
+from minikafka.log.log_directories import LogDirectories, random_uuid, stored_cluster_id
 from minikafka.types import TopicPartition
 
 FILES = OsFiles()

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from minikafka.errors import InvariantError
-from minikafka.log.files.names import delete_directory_name, future_directory_name
-from minikafka.log.manager.log_directories import Fate, FoundLog, decide_fates
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.files import delete_directory_name, future_directory_name
+from minikafka.log.log_directories import Fate, FoundLog, decide_fates
+from minikafka.log.log_manager import LogManager
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.types import TopicPartition
-from tests.unit.log.manager.test_log_manager import A0, A1, DELAY_MS, TOPIC_ID, Broker, broker, flush
+from tests.unit.log.test_log_manager import A0, A1, DELAY_MS, TOPIC_ID, Broker, broker, flush
 
 __all__ = ["broker"]
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.files import OpenFiles
 
 
 class Member:

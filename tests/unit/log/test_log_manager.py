@@ -14,9 +14,9 @@ from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.files import File, OsFiles
-from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.manager.disk_work import NewLogSync
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.files import OpenFiles
+from minikafka.log.log_directories import NewLogSync
+from minikafka.log.log_manager import LogManager
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import Record, build_batch

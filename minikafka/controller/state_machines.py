@@ -1,6 +1,9 @@
-"""Partitions from one status to another, and the elections on the way.
+"""The state machines of partitions, of replicas, and of topics that are being deleted.
 
-Kafka: ``ZkPartitionStateMachine``; the statuses and their valid predecessors are in ``context``.
+A step works with the context and these, which change it (``Machines``; Kafka: fields of ``KafkaController``).
+
+**Partitions** (``PartitionStateMachine``) go from one status to another, with elections on the way. Kafka:
+``ZkPartitionStateMachine``; the statuses and their valid predecessors are in ``context``.
 
     to NEW            nothing but the status
     NEW to ONLINE     the first state is created: the online replicas are the ISR, the first of them leads;
@@ -33,10 +36,65 @@ Invariants:
 
 ``replicas`` is the assignment, the preferred leader first; ``online`` are those that can lead, ``state`` is
 what the store has. None says that no leader can be elected.
+
+**Replicas** (``ReplicaStateMachine``) do too, and their brokers are told on the way. Kafka:
+``ZkReplicaStateMachine``; the statuses and their valid predecessors are in ``context``.
+
+    to NEW                   LeaderAndIsr to the replica, if its partition has a leader
+    NEW to ONLINE            nothing: the election that created the partition has told it
+    others to ONLINE         LeaderAndIsr to the replica, if its partition ever had a leader
+    to OFFLINE               StopReplica (no deletion) to the replica, which leaves the ISR; LeaderAndIsr to
+                             the other replicas if that changed something
+    to DELETION_STARTED      StopReplica with deletion
+    to DELETION_SUCCESSFUL   nothing
+    to DELETION_INELIGIBLE   nothing
+    to NON_EXISTENT          nothing
+
+A replica that a reassignment has removed takes the way of a deleted one, while its partition's assignment
+names it no more (``reassignment``).
+
+Invariants: as for partitions. A replica goes OFFLINE even when its ISR cannot be written: that it is away
+does not depend on the store.
+
+Where it differs from Kafka: a replica that was NEW or ONLINE and outside of the ISR when it goes OFFLINE
+raises the leader epoch too. An expansion of the ISR that names it and is on its way from the leader to the
+store then loses the race against this write, and what the replica fetched before is of an old epoch (KIP-903;
+Kafka's controllers under ZooKeeper leave this gap). And where nothing in a state would change, it is not
+written, and LeaderAndIsr is not sent.
+
+**Deleting topics** (``TopicDeletionManager``): all replicas first, then the topic's nodes.
+
+A request to delete a topic is a node that a client has left. From then on the topic's partitions have no
+leader, and clients are told that it is gone (``LEADER_DURING_DELETE``). Its replicas, by status::
+
+    ONLINE, OFFLINE --> OFFLINE --StopReplica, delete--> DELETION_STARTED --answer--> DELETION_SUCCESSFUL
+                           |                                   |
+                           | broker dead                       | error, or broker dead
+                           +------> DELETION_INELIGIBLE <------+ --next try--> OFFLINE
+
+When all are DELETION_SUCCESSFUL, the nodes are deleted and the topic is forgotten; one of the same name may
+come at once, it has another id. A topic with a replica that cannot be deleted is ineligible, until a broker
+that has one of its replicas comes (back).
+
+Invariants:
+- The topic's nodes go last: a controller that dies earlier leaves enough for the next one to go on.
+- A replica counts as deleted only when its broker has answered a request that said so.
+- One topic's deletion does not wait for another's.
+
+A topic of which a partition is being reassigned waits with its deletion until that is done. Until then it is
+a topic like any other: it has leaders, elections and clients, because without them the reassignment could
+not end. Who wants it gone and cannot wait cancels the reassignment.
+
+Where it differs from Kafka:
+- There such a topic is queued for deletion and ineligible, and no leader is elected for it: when its leader
+  dies, neither the reassignment nor the deletion comes to an end.
+- Replicas that were ONLINE when their broker died, before the deletion could begin, go OFFLINE first; Kafka
+  tries to make them ineligible at once, which its own table forbids.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from typing import assert_never
@@ -45,8 +103,10 @@ import msgspec
 
 from minikafka.controller.context import (
     PARTITION_PREDECESSORS,
+    REPLICA_PREDECESSORS,
     ControllerContext,
     PartitionStatus,
+    Replicas,
     ReplicaStatus,
     StateChangeFailed,
     log_failures,
@@ -56,16 +116,53 @@ from minikafka.controller.effects import (
     Step,
     VersionedState,
     create_states,
+    delete_topic_nodes,
+    drop_topic_deletions,
     read_election_configs,
     read_states,
     write_states,
 )
-from minikafka.controller.request_batch import ControllerBrokerRequestBatch
+from minikafka.controller.request_batch import ControllerBrokerRequestBatch, update_metadata
+from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import keep_eligible
 from minikafka.types import NO_LEADER, BrokerId, LeaderEpoch, PartitionState, TopicPartition
 
 FIRST_LEADER_EPOCH = LeaderEpoch(0)
 """``LeaderAndIsr.InitialLeaderEpoch``."""
+
+_log = logging.getLogger(__name__)
+
+
+class Machines(NamedTuple):
+    """All of one controller, from its election to its end."""
+
+    context: ControllerContext
+    partitions: PartitionStateMachine
+    replicas: ReplicaStateMachine
+    deletions: TopicDeletionManager
+
+    @classmethod
+    def of_epoch(cls, controller_epoch: int, *, delete_topic_enable: bool) -> Machines:
+        context = ControllerContext(controller_epoch)
+        partitions, replicas = PartitionStateMachine(context), ReplicaStateMachine(context)
+        deletions = TopicDeletionManager(context, partitions, replicas, is_enabled=delete_topic_enable)
+        return cls(context, partitions, replicas, deletions)
+
+    def send_update_metadata(
+        self,
+        brokers: Iterable[BrokerId],
+        partitions: Iterable[TopicPartition] = (),
+        *,
+        is_full: bool = False,
+    ) -> Step[None]:
+        """Tell ``brokers``, if there are any, who is alive and what became of ``partitions``."""
+        if to := tuple(brokers):
+            yield update_metadata(self.context, to, partitions, is_full=is_full)
+
+    def partitions_to_show(self) -> list[TopicPartition]:
+        """``partitionsWithLeaders``: all that clients may know of."""
+        deleted = self.context.topics_to_be_deleted
+        return [each for each in self.context.leadership if each.topic not in deleted]
 
 
 def first_state(
@@ -227,7 +324,7 @@ def _first(replicas: Sequence[BrokerId], fits: Callable[[BrokerId], bool]) -> Br
 
 
 class ElectionStrategy(Enum):
-    """``PartitionLeaderElectionStrategy``: which function of ``partition_state_machine`` elects."""
+    """``PartitionLeaderElectionStrategy``: which function elects."""
 
     OFFLINE = "offline"
     UNCLEAN = "unclean"
@@ -489,3 +586,335 @@ class PartitionStateMachine:
 
 def _fail(changes: StateChanges, topic_partition: TopicPartition, target: PartitionStatus, why: str) -> None:
     changes.failed.append(StateChangeFailed(str(topic_partition), target, why))
+
+
+class ReplicaStateMachine:
+    """See the module header."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"ReplicaStateMachine({self._context!r})"
+
+    def startup(self) -> Step[None]:
+        """Tell every broker what it has to do, and take those that are away out of the ISRs.
+
+        A replica that is away starts as DELETION_INELIGIBLE, as in Kafka: if its topic is being deleted,
+        nothing else would hold the deletion up.
+        """
+        context = self._context
+        online, offline = context.split_by_online(context.replica_status)
+        for replicas, status in (
+            (online, ReplicaStatus.ONLINE),
+            (offline, ReplicaStatus.DELETION_INELIGIBLE),
+        ):
+            for broker, partitions in replicas.items():
+                context.replica_status[broker].update(dict.fromkeys(partitions, status))
+        yield from self.change(online, ReplicaStatus.ONLINE, full_for=context.brokers)
+        yield from self.change(offline, ReplicaStatus.OFFLINE)
+
+    def change(
+        self,
+        replicas: Replicas,
+        target: ReplicaStatus,
+        *,
+        full_for: Collection[BrokerId] = (),
+        just_elected: Collection[TopicPartition] = (),
+    ) -> Step[list[StateChangeFailed]]:
+        """Take ``replicas`` to ``target``. Returns what failed.
+
+        ``full_for``: brokers of which ``replicas`` has all; they are told so, even if that is none.
+        ``just_elected``: partitions with a leader epoch that is newer than whatever happened to ``replicas``.
+        """
+        failed: list[StateChangeFailed] = []
+        batch = ControllerBrokerRequestBatch(self._context)
+        for broker in full_for:
+            batch.add_all_leader_and_isr(broker)
+        for broker, partitions in replicas.items():
+            valid = self._valid(broker, partitions, target, failed)
+            match target:
+                case ReplicaStatus.NEW:
+                    self._to_new(broker, valid, batch)
+                case ReplicaStatus.ONLINE:
+                    self._to_online(broker, valid, batch)
+                case ReplicaStatus.OFFLINE:
+                    yield from self._to_offline(broker, valid, batch, failed, just_elected)
+                case ReplicaStatus.DELETION_STARTED:
+                    for each in valid:
+                        batch.add_stop_replica(broker, each, delete=True)
+                        self._transition(broker, each, target)
+                case (
+                    ReplicaStatus.DELETION_SUCCESSFUL
+                    | ReplicaStatus.DELETION_INELIGIBLE
+                    | ReplicaStatus.NON_EXISTENT
+                ):
+                    for each in valid:
+                        self._transition(broker, each, target)
+                case _:
+                    assert_never(target)
+        log_failures(failed, controller_epoch=self._context.epoch)
+        yield from batch.send()
+        return failed
+
+    # The table
+
+    def _valid(
+        self,
+        broker: BrokerId,
+        partitions: Iterable[TopicPartition],
+        target: ReplicaStatus,
+        failed: list[StateChangeFailed],
+    ) -> list[TopicPartition]:
+        valid = []
+        for topic_partition in partitions:
+            status = self._context.replica_status[broker][topic_partition]
+            if status in REPLICA_PREDECESSORS[target]:
+                valid.append(topic_partition)
+            else:
+                failed.append(_failure(broker, topic_partition, target, f"it is {status.value}"))
+        return valid
+
+    def _transition(self, broker: BrokerId, topic_partition: TopicPartition, target: ReplicaStatus) -> None:
+        self._context.replica_status[broker][topic_partition] = target
+
+    # To where brokers are told something
+
+    def _to_new(
+        self, broker: BrokerId, partitions: list[TopicPartition], batch: ControllerBrokerRequestBatch
+    ) -> None:
+        for each in partitions:
+            if each in self._context.leadership:
+                batch.add_leader_and_isr([broker], each, is_new=True)
+            self._transition(broker, each, ReplicaStatus.NEW)
+
+    def _to_online(
+        self, broker: BrokerId, partitions: list[TopicPartition], batch: ControllerBrokerRequestBatch
+    ) -> None:
+        statuses = self._context.replica_status.get(broker, {})
+        for each in partitions:
+            if statuses[each] is not ReplicaStatus.NEW and each in self._context.leadership:
+                batch.add_leader_and_isr([broker], each)
+            self._transition(broker, each, ReplicaStatus.ONLINE)
+
+    def _to_offline(
+        self,
+        broker: BrokerId,
+        partitions: list[TopicPartition],
+        batch: ControllerBrokerRequestBatch,
+        failed: list[StateChangeFailed],
+        just_elected: Collection[TopicPartition],
+    ) -> Step[None]:
+        context = self._context
+        statuses = context.replica_status.get(broker, {})
+        fenced = {
+            each
+            for each in partitions
+            if statuses[each] in (ReplicaStatus.ONLINE, ReplicaStatus.NEW)
+            and each not in just_elected
+            and not context.is_to_be_deleted(each.topic)
+        }
+        for each in partitions:
+            batch.add_stop_replica(broker, each, delete=False)
+            self._transition(broker, each, ReplicaStatus.OFFLINE)
+        if leaderless := [each for each in partitions if each not in context.leadership]:
+            batch.add_update_metadata(context.brokers, leaderless)
+        led = [each for each in partitions if each in context.leadership]
+        while led:
+            led = yield from self._remove_from_isrs(broker, led, fenced, batch, failed)
+
+    def _remove_from_isrs(
+        self,
+        broker: BrokerId,
+        partitions: Collection[TopicPartition],
+        fenced: Collection[TopicPartition],
+        batch: ControllerBrokerRequestBatch,
+        failed: list[StateChangeFailed],
+    ) -> Step[list[TopicPartition]]:
+        """``doRemoveReplicasFromIsr``. Returns those whose state another writer has changed meanwhile."""
+        context = self._context
+        current = yield from read_states(partitions)
+        configs = yield from read_election_configs(each.topic for each in current)
+        changed: dict[TopicPartition, VersionedState] = {}
+        for each in partitions:
+            versioned = current.get(each)
+            if versioned is None:
+                if not context.is_to_be_deleted(each.topic):
+                    failed.append(
+                        _failure(broker, each, ReplicaStatus.OFFLINE, "it has no state in the store")
+                    )
+                continue
+            if versioned.state.controller_epoch > context.epoch:
+                why = f"a later controller has written the partition's state: {versioned.state}"
+                failed.append(_failure(broker, each, ReplicaStatus.OFFLINE, why))
+                continue
+            state = _after_leaving(versioned.state, broker, is_fenced=each in fenced)
+            if state is None:
+                context.leadership[each] = versioned
+                if not context.is_to_be_deleted(each.topic):
+                    batch.add_update_metadata(context.brokers, [each])
+            else:
+                min_isr = context.effective_min_isr(each, configs[each.topic])
+                state = keep_eligible(versioned.state, state, min_isr=min_isr)
+                state = msgspec.structs.replace(state, controller_epoch=context.epoch)
+                changed[each] = VersionedState(state, versioned.version)
+        versions = yield from write_states(changed)
+        for each, version in versions.items():
+            context.leadership[each] = VersionedState(changed[each].state, version)
+            if not context.is_to_be_deleted(each.topic):
+                others = (replica for replica in context.assignments[each].replicas if replica != broker)
+                batch.add_leader_and_isr(others, each)
+        return [each for each in changed if each not in versions]
+
+
+def _after_leaving(state: PartitionState, broker: BrokerId, *, is_fenced: bool) -> PartitionState | None:
+    """The state without ``broker`` in the ISR; None when it is without it, and no leader has to be fenced."""
+    if broker not in state.isr:
+        return same_leader(state) if is_fenced and state.leader != NO_LEADER else None
+    if state.isr == (broker,) and state.leader == NO_LEADER:
+        return None
+    return without_replica(state, broker)
+
+
+def _failure(
+    broker: BrokerId, topic_partition: TopicPartition, target: ReplicaStatus, why: str
+) -> StateChangeFailed:
+    return StateChangeFailed(f"the replica of {topic_partition} on broker {broker}", target, why)
+
+
+class TopicDeletionManager:
+    """See the module header. ``is_enabled`` is ``delete.topic.enable``."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        *,
+        is_enabled: bool,
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._replicas = replicas
+        self._is_enabled = is_enabled
+
+    def __repr__(self) -> str:
+        return (
+            f"TopicDeletionManager(to be deleted {list(self._context.topics_to_be_deleted)}, "
+            f"started {sorted(self._context.topics_with_deletion_started)}, "
+            f"ineligible {sorted(self._context.topics_ineligible_for_deletion)})"
+        )
+
+    def enqueue(self, wanted: Iterable[str]) -> Step[None]:
+        """These topics are to be deleted. Requests that cannot be granted are dropped, those that cannot
+        be granted yet are kept."""
+        context = self._context
+        moving = context.topics_being_reassigned()
+        dropped: list[str] = []
+        for topic in wanted:
+            if not self._is_enabled or topic not in context.topics:
+                dropped.append(topic)
+            elif topic in moving:
+                _log.info("deletion of topic %s waits until it is reassigned", topic)
+                context.topics_waiting_for_deletion[topic] = None
+            else:
+                context.topics_waiting_for_deletion.pop(topic, None)
+                context.topics_to_be_deleted[topic] = None
+        yield from drop_topic_deletions(dropped)
+
+    def resume_after_reassignment(self) -> Step[None]:
+        """Partitions are not being reassigned any more: their topics may have waited for that."""
+        moving = self._context.topics_being_reassigned()
+        ready = [topic for topic in self._context.topics_waiting_for_deletion if topic not in moving]
+        if ready:
+            yield from self.enqueue(ready)
+            yield from self.resume()
+
+    def mark_ineligible(self, topics: Iterable[str]) -> None:
+        """Halt the deletion of those of ``topics`` that are to be deleted."""
+        context = self._context
+        halted = [topic for topic in topics if context.is_to_be_deleted(topic)]
+        context.topics_ineligible_for_deletion.update(halted)
+        if halted:
+            _log.info("deletion of topics %s is halted", ", ".join(halted))
+
+    def resume_for(self, topics: Iterable[str]) -> Step[None]:
+        """What halted the deletion of ``topics`` may be over."""
+        self._context.topics_ineligible_for_deletion.difference_update(topics)
+        yield from self.resume()
+
+    def fail(self, replicas: Replicas) -> Step[None]:
+        """Replicas of topics to be deleted cannot be deleted at the moment."""
+        yield from self._halt(replicas)
+        yield from self.resume()
+
+    def _halt(self, replicas: Replicas) -> Step[None]:
+        """What is deleted already stays so."""
+        online = self._with_status(replicas, ReplicaStatus.ONLINE)
+        yield from self._replicas.change(online, ReplicaStatus.OFFLINE)
+        undeleted = self._with_status(replicas, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED)
+        yield from self._replicas.change(undeleted, ReplicaStatus.DELETION_INELIGIBLE)
+        self.mark_ineligible(
+            dict.fromkeys(each.topic for partitions in undeleted.values() for each in partitions)
+        )
+
+    def complete(self, replicas: Replicas) -> Step[None]:
+        """Replicas have been deleted."""
+        yield from self._replicas.change(replicas, ReplicaStatus.DELETION_SUCCESSFUL)
+        yield from self.resume()
+
+    def resume(self) -> Step[None]:
+        """Begin, try again or finish the deletion of each topic for which it is time."""
+        context = self._context
+        retried, begun = [], []
+        for topic in list(context.topics_to_be_deleted):
+            statuses = {status for _, _, status in context.statuses_of_topic(topic)}
+            if statuses <= {ReplicaStatus.DELETION_SUCCESSFUL}:
+                yield from self._finish(topic)
+            elif ReplicaStatus.DELETION_STARTED not in statuses:
+                if ReplicaStatus.DELETION_INELIGIBLE in statuses:
+                    retried.append(topic)
+                if topic not in context.topics_ineligible_for_deletion:
+                    begun.append(topic)
+        failed = self._with_status(
+            context.replicas_of(each for topic in retried for each in context.topics[topic].partitions),
+            ReplicaStatus.DELETION_INELIGIBLE,
+        )
+        yield from self._replicas.change(failed, ReplicaStatus.OFFLINE)
+        if begun:
+            yield from self._begin(begun)
+
+    def _begin(self, topics: list[str]) -> Step[None]:
+        """The topics have no leaders any more, and their replicas are deleted where they are alive."""
+        context = self._context
+        partitions = [each for topic in topics for each in context.topics[topic].partitions]
+        unseen = [each for each in partitions if each.topic not in context.topics_with_deletion_started]
+        self._partitions.change(unseen, PartitionStatus.OFFLINE)
+        self._partitions.change(unseen, PartitionStatus.NON_EXISTENT)
+        context.topics_with_deletion_started.update(topics)
+        _log.info("deletion of topics %s has (re)started", ", ".join(topics))
+        if context.brokers:
+            yield update_metadata(context, context.brokers, partitions)
+        alive, dead = context.split_by_online(context.replicas_of(partitions))
+        yield from self._halt(dead)
+        deleted = self._with_status(
+            alive, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_INELIGIBLE
+        )
+        yield from self._replicas.change(deleted, ReplicaStatus.OFFLINE)
+        yield from self._replicas.change(deleted, ReplicaStatus.DELETION_STARTED)
+
+    def _finish(self, topic: str) -> Step[None]:
+        deleted = self._context.replicas_of(self._context.topics[topic].partitions)
+        yield from self._replicas.change(deleted, ReplicaStatus.NON_EXISTENT)
+        yield from delete_topic_nodes(topic)
+        self._context.remove_topic(topic)
+        _log.info("topic %s is deleted", topic)
+
+    def _with_status(
+        self, replicas: Replicas, *wanted: ReplicaStatus
+    ) -> dict[BrokerId, list[TopicPartition]]:
+        statuses = self._context.replica_status
+        return {
+            broker: [each for each in partitions if statuses[broker][each] in wanted]
+            for broker, partitions in replicas.items()
+        }
