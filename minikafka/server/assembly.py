@@ -37,25 +37,22 @@ from minikafka.server.cluster.registration import SessionKeeper
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.configs.store import ConfigChangeListener
-from minikafka.server.controller.alter_partition_manager import AlterPartitionManager
+from minikafka.server.controller.alter_partition import AlterPartitionManager, IsrManager
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, Coordinators, make_coordinators
 from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
-from minikafka.server.replica.isr_manager import IsrManager
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetcher_manager import ReplicaFetcherManager
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
-from minikafka.server.runtime.event_loop import LoopTimer
+from minikafka.server.runtime.event_loop import LoopTimer, Restart, Supervisor
 from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.server.share.dead_letter_queue import DeadLetterQueues
-from minikafka.server.share.hosted_share_partition import ShareCounts, ShareParts
-from minikafka.server.share.manager import SharePartitionManager
+from minikafka.server.share.share_partitions import ShareCounts, SharePartitionManager, ShareParts
 from minikafka.server.topics.topic_service import InternalTopics, ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import (
     StoredTopic,

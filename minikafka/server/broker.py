@@ -62,13 +62,12 @@ from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.configs.store import ConfigChangeListener
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.quota.connection_limits import ConnectionOverrides, apply_ip_quota, listener_limits
+from minikafka.server.quota.client_quotas import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
-from minikafka.server.runtime.event_loop import LoopTimer
+from minikafka.server.runtime.event_loop import LoopTimer, Restart, Supervisor
 from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.process import DescriptorBudget, StartPhases
-from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.services import Services
 from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
 from minikafka.server.storage.log_cleaner import LogCleaner

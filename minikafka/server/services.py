@@ -38,14 +38,14 @@ from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests import request_channel_metrics
+from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.process import StartPhases
-from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
-from minikafka.server.share.manager import SharePartitionManager
+from minikafka.server.share.share_partitions import SharePartitionManager
 from minikafka.server.topics.topic_service import InternalTopics, ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 

@@ -36,15 +36,16 @@ from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.coordinator.group_service import GroupService
-from minikafka.server.coordinator.service import load_time_sensor, max_and_avg_sensor
-from minikafka.server.coordinator.share_service import ShareService, StatePersister
-from minikafka.server.coordinator.topic import (
+from minikafka.server.coordinator.service import (
     CoordinatorTopic,
     TopicPlan,
+    load_time_sensor,
+    max_and_avg_sensor,
     offsets_topic,
     share_group_state_topic,
     transaction_state_topic,
 )
+from minikafka.server.coordinator.share_service import ShareService, StatePersister
 from minikafka.server.coordinator.transaction_service import (
     BrokerTransactionSettings,
     SendMarkers,
@@ -53,9 +54,8 @@ from minikafka.server.coordinator.transaction_service import (
 )
 from minikafka.server.coordinator.transaction_verification import AskHere, TransactionVerification
 from minikafka.server.replica.replica_manager import ReplicaManager
-from minikafka.server.runtime.event_loop import LoopTimer
+from minikafka.server.runtime.event_loop import LoopTimer, Supervisor
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.topics.topic_service import TopicService
 from minikafka.types import TopicPartition
 

@@ -49,7 +49,7 @@ from minikafka.server.services import Services
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.server.share.hosted_share_partition import HostedSharePartition
+    from minikafka.server.share.share_partitions import HostedSharePartition
     from minikafka.share import share_partition
 else:
     share_partition = deferred("minikafka.share.share_partition")

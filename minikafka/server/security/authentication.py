@@ -54,7 +54,7 @@ from minikafka.security.sasl.oauthbearer import (
 )
 from minikafka.security.sasl.plain import PlainServer, PlainUsers
 from minikafka.security.sasl.scram import ScramCredential, ScramServer, ScramUser, unknown_user_credential
-from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.delegation_tokens import DelegationTokens
 from minikafka.server.security.sasl_authenticator import (

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from minikafka.server.replica.partition import Partition
     from minikafka.server.replica.replica_manager import ReplicaManager
     from minikafka.server.runtime.log_io import LogIo
-    from minikafka.server.share.hosted_share_partition import ShareCounts
+    from minikafka.server.share.share_partitions import ShareCounts
     from minikafka.server.topics.topic_service import TopicService
     from minikafka.share.share_partition import Run
 

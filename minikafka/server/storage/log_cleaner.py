@@ -62,8 +62,8 @@ from minikafka.flight_recorder.events import LogCompacted, cut
 from minikafka.log.cleanable_log import CleanableLog, check_manifest, dirtiest
 from minikafka.log.log_directories import SwapSync
 from minikafka.named_tuple import NamedTuple
+from minikafka.server.runtime.event_loop import Restart
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.compaction_process import Pace

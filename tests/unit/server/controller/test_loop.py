@@ -42,7 +42,7 @@ from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.alter_partition import CurrentState, ProposedIsr
 from minikafka.server.controller.loop import ControllerLoop, EventQueue
 from minikafka.server.controller.store import PartitionStates
-from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, ReplicaAssignment, TopicPartition
 from tests.unit.server.virtual_store import SESSION_TIMEOUT_MS, freeze, open_store
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing

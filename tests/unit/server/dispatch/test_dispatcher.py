@@ -34,8 +34,8 @@ from minikafka.server.cluster.features import DEFAULT_LEVELS, SHARE_VERSION, Fin
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
+from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.steps import Steps

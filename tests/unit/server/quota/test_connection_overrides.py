@@ -11,8 +11,8 @@ import pytest
 
 from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.network.limits import NO_LIMIT, ConnectionLimits
-from minikafka.server.quota import connection_limits
-from minikafka.server.quota.connection_limits import ConnectionOverrides
+from minikafka.server.quota import client_quotas
+from minikafka.server.quota.client_quotas import ConnectionOverrides
 
 NAMES = {"near": "10.0.0.1", "far": "10.0.0.2"}
 
@@ -46,7 +46,7 @@ async def test_the_last_change_holds_and_an_unknown_host_spoils_no_other(
         found = {NAMES[host]: count for host, count in overrides.items() if host in NAMES}
         return found, [f"the host '{host}' is unknown" for host in overrides if host not in NAMES]
 
-    monkeypatch.setattr(connection_limits, "resolved_overrides", looked_up)
+    monkeypatch.setattr(client_quotas, "resolved_overrides", looked_up)
     limits = WatchedLimits(
         max_connections=NO_LIMIT, max_connections_per_ip=NO_LIMIT, max_connections_per_ip_overrides={}
     )

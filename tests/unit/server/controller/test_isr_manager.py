@@ -14,7 +14,7 @@ import pytest
 from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, Op, OpResult
 from minikafka.replication.partition_replicas import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
-from minikafka.server.replica.isr_manager import DELAY_MS_MAX, LINGER_MS, IsrManager
+from minikafka.server.controller.alter_partition import DELAY_MS_MAX, LINGER_MS, IsrManager
 from minikafka.types import BrokerId, LeaderEpoch, PartitionState, TopicPartition
 from tests.unit.server.virtual_store import open_store
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing
