@@ -6,7 +6,7 @@ the broker that has the directory keeps serving, says how its topics are configu
 segments in at the end. Which broker that is says ``meta.properties``; the swap is asked for with
 AlterClientQuotas and an entity type of our own (``server.apis.client_quotas``), which other brokers than
 minikafka's refuse. What may be compacted, and what is retained, is what the broker's own cleaner does
-(``minikafka.log.compaction.cleaner``); ``minikafka.spark.compact.job`` says how.
+(``minikafka.log.cleaner``); ``minikafka.spark.compact.job`` says how.
 
 A directory does not know how its topics are configured: without a broker, ``--config`` says what is not
 Kafka's default, and naming a topic says that it is a compacted one.

@@ -18,13 +18,13 @@ from minikafka.deferred import deferred
 from minikafka.log.checkpoint import encode_uuid
 
 if TYPE_CHECKING:
-    from minikafka.log.compaction import staged_compaction as staged
-    from minikafka.log.compaction.staged_compaction import CompactedSegment, CompactionJob, CompactionManifest
+    from minikafka.log import staged_compaction as staged
     from minikafka.log.segment.log_segments import DeletedFiles
     from minikafka.log.segment.segment import LogSegment
+    from minikafka.log.staged_compaction import CompactedSegment, CompactionJob, CompactionManifest
     from minikafka.log.unified_log import UnifiedLog
 else:
-    staged = deferred("minikafka.log.compaction.staged_compaction")
+    staged = deferred("minikafka.log.staged_compaction")
 
 
 class CleanableLog:

@@ -46,7 +46,7 @@ from minikafka.server.runtime.process import StartPhases
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
 from minikafka.server.share.share_partitions import SharePartitionManager
-from minikafka.server.topics.topic_service import InternalTopics, ReassignmentService, TopicService
+from minikafka.server.topic_service import InternalTopics, ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:

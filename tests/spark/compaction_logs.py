@@ -25,8 +25,8 @@ from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.spark.compact.job import Compacted, Phase, Request, compact
 from minikafka.types import LeaderEpoch, TopicPartition
-from tests.unit.log.compaction.cleaner_helpers import batches, compacted_config, keyed
-from tests.unit.log.compaction.cleaner_helpers import compact as compact_in_broker
+from tests.unit.log.cleaner_helpers import batches, compacted_config, keyed
+from tests.unit.log.cleaner_helpers import compact as compact_in_broker
 from tests.unit.log.log_helpers import NOW_MS, marker
 
 CONFIG: TopicConfig = compacted_config()

@@ -43,7 +43,6 @@ from minikafka.log.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from minikafka.log.compaction.staged_compaction import STAGING
 from minikafka.log.files import (
     CLEANED_SUFFIX,
     CLUSTER_METADATA,
@@ -59,6 +58,7 @@ from minikafka.log.files import (
     parse_file_name,
 )
 from minikafka.log.producers.snapshot import snapshot_offset
+from minikafka.log.staged_compaction import STAGING
 from minikafka.types import TopicPartition
 
 _CHECKS: tuple[type[IndexCheck], ...] = (OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck)

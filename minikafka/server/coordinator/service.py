@@ -90,7 +90,7 @@ from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.server.runtime.java_hash import java_abs, string_hash
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.work_scheduler import TimeSlice
-from minikafka.server.topics.topic_service import AUTO_CREATE_TIMEOUT_MS, TopicService
+from minikafka.server.topic_service import AUTO_CREATE_TIMEOUT_MS, TopicService
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Buffer, Offset, TopicPartition
 
 if TYPE_CHECKING:

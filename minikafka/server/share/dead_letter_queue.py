@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from minikafka.server.replica.replica_manager import ReplicaManager
     from minikafka.server.runtime.log_io import LogIo
     from minikafka.server.share.share_partitions import ShareCounts
-    from minikafka.server.topics.topic_service import TopicService
+    from minikafka.server.topic_service import TopicService
     from minikafka.share.share_partition import Run
 
 logger = logging.getLogger(__name__)

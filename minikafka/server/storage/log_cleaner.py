@@ -71,14 +71,14 @@ from minikafka.server.storage.maintenance import DiskWriter
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.log.compaction import cleaner
-    from minikafka.log.compaction import staged_compaction as staged
-    from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
+    from minikafka.log import cleaner
+    from minikafka.log import staged_compaction as staged
     from minikafka.log.segment.log_segments import DeletedFiles
+    from minikafka.log.staged_compaction import CompactionJob, CompactionResult
     from minikafka.log.unified_log import UnifiedLog
 else:
-    cleaner = deferred("minikafka.log.compaction.cleaner")
-    staged = deferred("minikafka.log.compaction.staged_compaction")
+    cleaner = deferred("minikafka.log.cleaner")
+    staged = deferred("minikafka.log.staged_compaction")
 
 logger = logging.getLogger(__name__)
 
@@ -418,7 +418,7 @@ class LogCleaner:
     # What others have compacted
 
     async def swap_in_staged(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None:
-        """Put in what a job has prepared beside a log (``log.compaction.staged_compaction``).
+        """Put in what a job has prepared beside a log (``log.staged_compaction``).
 
         Args:
             manifest_id: of the manifest that is meant.

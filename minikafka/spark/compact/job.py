@@ -45,8 +45,9 @@ from minikafka.log.checkpoint import (
     read_offsets,
     read_partition_metadata,
 )
-from minikafka.log.compaction.cleaner import read_aborted
-from minikafka.log.compaction.staged_compaction import (
+from minikafka.log.cleaner import read_aborted
+from minikafka.log.files import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
+from minikafka.log.staged_compaction import (
     CompactionManifest,
     CompactionResult,
     SourceSegment,
@@ -57,7 +58,6 @@ from minikafka.log.compaction.staged_compaction import (
     swap_offline,
     write_manifest,
 )
-from minikafka.log.files import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark import register
 from minikafka.spark.compact.plan import (

@@ -38,21 +38,21 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
-from minikafka.log.compaction.cleaner import (
+from minikafka.log.cleaner import (
     BatchRetention,
     CleanedSegment,
     CleanedTransactions,
     RetainedOffsets,
     copy_segments,
 )
-from minikafka.log.compaction.staged_compaction import (
+from minikafka.log.segment.indexes import AbortedTransaction
+from minikafka.log.staged_compaction import (
     CompactedSegment,
     CompactionJob,
     LastRecord,
     SourceSegment,
     group_segments,
 )
-from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.source.storage import UnusableLocation
 from minikafka.types import Buffer, TopicPartition

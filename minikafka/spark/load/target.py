@@ -59,7 +59,6 @@ from minikafka.log.checkpoint import (
     read_offsets,
     write_clean_shutdown_marker,
 )
-from minikafka.log.compaction.staged_compaction import is_interrupted
 from minikafka.log.files import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -72,6 +71,7 @@ from minikafka.log.files import (
 )
 from minikafka.log.producers.snapshot import encode_snapshot
 from minikafka.log.segment.segment import CorruptSegment, LogSegment
+from minikafka.log.staged_compaction import is_interrupted
 from minikafka.spark.load.segments import SEGMENT_FILES, MadeSegment
 from minikafka.spark.runtime.session import JobError
 from minikafka.types import TopicPartition

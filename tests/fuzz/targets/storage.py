@@ -33,7 +33,7 @@ from minikafka.log.checkpoint import (
     encode_offsets,
     encode_partition_metadata,
 )
-from minikafka.log.compaction.cleaner import raw_records, rebuild_batch
+from minikafka.log.cleaner import raw_records, rebuild_batch
 from minikafka.log.files import parse_directory_name, parse_file_name
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot

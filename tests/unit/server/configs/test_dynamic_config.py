@@ -19,7 +19,7 @@ from minikafka.config.security import SecurityConfig
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.coordinator.group.environment import StreamsGroupSettings
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
+from minikafka.log.staged_compaction import CompactionJob, CompactionResult
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import HEADER_SIZE
 from minikafka.protocol.records.records import Record, build_batch

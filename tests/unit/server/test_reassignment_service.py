@@ -16,8 +16,8 @@ from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.control import ListenerEndpoint, LiveBroker, UpdateMetadataRequest
 from minikafka.server.cluster.metadata_cache import MetadataCache
-from minikafka.server.topics.topic_service import ReassignmentService
-from minikafka.server.topics.topic_store import ATTEMPTS_MAX
+from minikafka.server.topic_service import ReassignmentService
+from minikafka.server.topic_store import ATTEMPTS_MAX
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 from tests.unit.server.virtual_store import stores
 from tests.unit.server.virtual_time import in_virtual_time

@@ -14,7 +14,7 @@ import pytest
 
 from minikafka.files import OsFiles
 from minikafka.log.checkpoint import EpochEntry, read_offsets
-from minikafka.log.compaction.staged_compaction import (
+from minikafka.log.staged_compaction import (
     CompactionManifest,
     CompactionResult,
     StaleManifest,
@@ -27,7 +27,7 @@ from minikafka.log.compaction.staged_compaction import (
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.types import TopicPartition
-from tests.unit.log.compaction.cleaner_helpers import (
+from tests.unit.log.cleaner_helpers import (
     batches,
     compacted_config,
     contents,

@@ -14,7 +14,7 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.testing.simulation.disk import SimulatedDisk
 from minikafka.testing.simulation.loop import ProcessKilled
-from tests.unit.log.compaction.cleaner_helpers import (
+from tests.unit.log.cleaner_helpers import (
     batches,
     compacted_config,
     contents,

@@ -23,7 +23,7 @@ from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.server.broker import Broker
 from minikafka.server.cluster import coordination_store
-from minikafka.server.topics.topic_store import TopicStore
+from minikafka.server.topic_store import TopicStore
 from minikafka.types import LeaderEpoch, TopicPartition
 from tests.unit.server.running import topics_of
 
@@ -136,7 +136,7 @@ async def test_a_broker_that_lost_its_store_keeps_its_topics_and_every_record(
     for path in data.glob("coordination.sqlite*"):
         path.unlink()
 
-    caplog.set_level(logging.WARNING, logger="minikafka.server.topics.topic_store")
+    caplog.set_level(logging.WARNING, logger="minikafka.server.topic_store")
     again = await start(log_retention_ms="1")
     assert again.cluster_id == cluster_id
     topic = again.services.metadata.topic("orders")
@@ -286,7 +286,7 @@ async def test_a_start_that_fails_before_the_store_has_the_topics_adopts_again(
         raise RuntimeError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr("minikafka.server.topics.topic_store.TopicStore.adopt_all", crash)
+        patch.setattr("minikafka.server.topic_store.TopicStore.adopt_all", crash)
         with pytest.raises(RuntimeError):
             await start()
     broker = await start()

@@ -10,13 +10,13 @@ from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.cleanable_log import CleanableLog, dirtiest
-from minikafka.log.compaction.cleaner import ENTRY_BYTES
-from minikafka.log.compaction.staged_compaction import CompactionJob, SourceSegment, group_segments
+from minikafka.log.cleaner import ENTRY_BYTES
 from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX
+from minikafka.log.staged_compaction import CompactionJob, SourceSegment, group_segments
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import TimestampType
 from minikafka.protocol.records.records import ControlRecordType, Record, build_batch
-from tests.unit.log.compaction.cleaner_helpers import (
+from tests.unit.log.cleaner_helpers import (
     batches,
     compact,
     compacted_config,

@@ -81,15 +81,6 @@ from typing import Final, Protocol
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files
-from minikafka.log.compaction.staged_compaction import (
-    CompactedSegment,
-    CompactionJob,
-    CompactionResult,
-    LastRecord,
-    SourceSegment,
-    group_segments,
-    with_ends,
-)
 from minikafka.log.files import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -101,6 +92,15 @@ from minikafka.log.files import (
 from minikafka.log.producers.state import read_marker
 from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX, AbortedTransaction, TransactionIndex
 from minikafka.log.segment.segment import BatchSpan, CorruptSegment, LogSegment
+from minikafka.log.staged_compaction import (
+    CompactedSegment,
+    CompactionJob,
+    CompactionResult,
+    LastRecord,
+    SourceSegment,
+    group_segments,
+    with_ends,
+)
 from minikafka.protocol.records.batch import (
     COMPRESSION_MASK,
     DELETE_HORIZON_MASK,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.errors import KafkaError
-from minikafka.log.compaction.cleaner import ENTRY_BYTES, OffsetMap, RawRecord, RetainedOffsets, raw_records
+from minikafka.log.cleaner import ENTRY_BYTES, OffsetMap, RawRecord, RetainedOffsets, raw_records
 from minikafka.protocol.records.batch import read_header
 from minikafka.protocol.records.records import Record, build_batch
 

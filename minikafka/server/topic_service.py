@@ -59,7 +59,7 @@ from minikafka.server.cluster.topic_validation import (
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.server.runtime.work_scheduler import TimeSlice
-from minikafka.server.topics.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
+from minikafka.server.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition, joined
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ from minikafka.clock import ManualClock
 from minikafka.files import Files, OsFiles
 from minikafka.log.checkpoint import encode_uuid
 from minikafka.log.cleanable_log import CleanableLog
-from minikafka.log.compaction.cleaner import Compaction
-from minikafka.log.compaction.staged_compaction import (
+from minikafka.log.cleaner import Compaction
+from minikafka.log.files import CLEANED_SUFFIX
+from minikafka.log.staged_compaction import (
     CompactionJob,
     CompactionManifest,
     CompactionResult,
@@ -18,7 +19,6 @@ from minikafka.log.compaction.staged_compaction import (
     staging_directory,
     write_manifest,
 )
-from minikafka.log.files import CLEANED_SUFFIX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import BatchHeader, CompressionType, crc_is_valid, read_header
 from minikafka.protocol.records.records import Record, build_batch, iterate_records

@@ -15,7 +15,7 @@ from minikafka.coordination.store import ConnectionLossError, CoordinationStore,
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.server.controller.channel import ControllerChannel
 from minikafka.server.controller.store import ControllerNotifications, ControllerStore, PartitionStates
-from minikafka.server.topics.topic_store import StoredTopics, TopicStore
+from minikafka.server.topic_store import StoredTopics, TopicStore
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, ReplicaAssignment, TopicPartition
 
 

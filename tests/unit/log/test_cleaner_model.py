@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from minikafka.clock import ManualClock
 from minikafka.log.cleanable_log import CleanableLog
-from minikafka.log.compaction.cleaner import ENTRY_BYTES
+from minikafka.log.cleaner import ENTRY_BYTES
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import CompressionType
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.types import LeaderEpoch
-from tests.unit.log.compaction.cleaner_helpers import batches, compact, compacted_config, contents, keyed
+from tests.unit.log.cleaner_helpers import batches, compact, compacted_config, contents, keyed
 from tests.unit.log.log_helpers import COMMITTED, NOW_MS, marker, open_log, read_all
 
 KEYS = [b"a", b"b", b"c", b"a key of more than sixteen bytes", b"x" * 16]
