@@ -48,6 +48,8 @@ from minikafka.network.connection import Handler
 from minikafka.protocol.wire.api_versions import OLDER
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.partition_replicas import replica_selector
+from minikafka.server.client_metrics import ClientMetricsManager
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster.broker_connection import Connect, ControllerConnection
 from minikafka.server.cluster.coordination_store import StorePatience
 from minikafka.server.cluster.features import FEATURES, FinalizedFeatures, FinalizedFeatureStore
@@ -56,8 +58,8 @@ from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager, ask_for_block
 from minikafka.server.cluster.registration import SessionKeeper
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
-from minikafka.server.configs.service import ConfigService
-from minikafka.server.configs.store import ConfigChangeListener
+from minikafka.server.config_service import ConfigService
+from minikafka.server.config_store import ConfigChangeListener
 from minikafka.server.controller.alter_partition import AlterPartitionManager, IsrManager
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.group_service import GroupService
@@ -78,8 +80,6 @@ from minikafka.server.coordinator.transaction_service import (
     TransactionService,
 )
 from minikafka.server.coordinator.transaction_verification import AskHere, TransactionVerification
-from minikafka.server.quota.client_metrics import ClientMetricsManager
-from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetcher_manager import ReplicaFetcherManager
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager

@@ -53,16 +53,16 @@ from minikafka.server.assembly import (
     start_authentication,
     start_tracing,
 )
+from minikafka.server.client_quotas import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.coordination_store import StorePatience, create_top_level_paths, store_name
 from minikafka.server.cluster.coordination_store import open_store as open_configured_store
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.cluster.registration import SessionKeeper, agree_on_cluster_id, refuse_migration
 from minikafka.server.cluster_membership import ClusterMembership
-from minikafka.server.configs.service import ConfigService
-from minikafka.server.configs.store import ConfigChangeListener
+from minikafka.server.config_service import ConfigService
+from minikafka.server.config_store import ConfigChangeListener
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.quota.client_quotas import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.event_loop import LoopTimer, Restart, Supervisor
 from minikafka.server.runtime.event_recorder import EventRecorder

@@ -23,18 +23,18 @@ from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import Release
 from minikafka.replication.fetch_session import FetchSessionCache
+from minikafka.server.client_metrics import ClientMetricsManager
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.features import FinalizedFeatures, FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
-from minikafka.server.configs.service import ConfigService
+from minikafka.server.config_service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.share_service import ShareService, StatePersister
 from minikafka.server.coordinator.transaction_service import TransactionService
 from minikafka.server.coordinator.transaction_verification import TransactionVerification
-from minikafka.server.quota.client_metrics import ClientMetricsManager
-from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests import request_channel_metrics

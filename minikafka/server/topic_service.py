@@ -56,7 +56,7 @@ from minikafka.server.cluster.topic_validation import (
     validate_request_total,
     validate_topic_name,
 )
-from minikafka.server.configs.service import ConfigService
+from minikafka.server.config_service import ConfigService
 from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended

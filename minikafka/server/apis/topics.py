@@ -31,9 +31,9 @@ from minikafka.server.apis.shared.authorization import (
     require_on_cluster,
     topic_denied,
 )
+from minikafka.server.client_quotas import ClientQuotas, Violation
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.topic_validation import validate_request_total
-from minikafka.server.quota.client_quotas import ClientQuotas, Violation
 from minikafka.server.requests import NO_ERROR, RequestContext, client_of, error_fields
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services

@@ -82,7 +82,7 @@ from minikafka.protocol.control import (
     UpdateMetadataRequest,
 )
 from minikafka.server.cluster.registration import Election, MigratesToKRaftError, SessionKeeper, elect
-from minikafka.server.configs.service import ConfigService
+from minikafka.server.config_service import ConfigService
 from minikafka.server.controller import alter_partition
 from minikafka.server.controller.alter_partition import Outcome, ProposedIsr
 from minikafka.server.controller.channel import ControllerChannels, Send

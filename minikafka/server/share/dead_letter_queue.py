@@ -39,7 +39,7 @@ from minikafka.types import NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
 if TYPE_CHECKING:
     from minikafka.coordinator.group.environment import ShareGroupSettings
     from minikafka.server.cluster.features import FinalizedFeatures
-    from minikafka.server.configs.service import ConfigService
+    from minikafka.server.config_service import ConfigService
     from minikafka.server.replica.partition import Partition
     from minikafka.server.replica.replica_manager import ReplicaManager
     from minikafka.server.runtime.log_io import LogIo

@@ -38,7 +38,7 @@ from minikafka.protocol.control import (
 )
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.registration import SessionKeeper, current_controller
-from minikafka.server.configs.service import ConfigService
+from minikafka.server.config_service import ConfigService
 from minikafka.server.controller.alter_partition import CurrentState, ProposedIsr
 from minikafka.server.controller.loop import ControllerLoop, EventQueue
 from minikafka.server.controller.store import PartitionStates

@@ -10,7 +10,7 @@ import pytest
 from minikafka.config.resource import Alteration, AlterOperation
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import AUDIT_LOGGER
-from minikafka.server.configs.service import alter_logger_levels, logger_levels
+from minikafka.server.config_service import alter_logger_levels, logger_levels
 
 NAME = "minikafka.server.some_part"
 SET, DELETE, APPEND = AlterOperation.SET, AlterOperation.DELETE, AlterOperation.APPEND

@@ -11,7 +11,7 @@ from minikafka.config.broker import broker_config
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaType
 from minikafka.flight_recorder.events import ClientThrottled, Event
 from minikafka.metrics.registry import Metrics
-from minikafka.server.quota.client_quotas import (
+from minikafka.server.client_quotas import (
     CLIENT_LIFE_MS,
     CLIENTS_MAX,
     FORGET_PAUSE_MS,

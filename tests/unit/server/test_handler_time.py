@@ -20,9 +20,9 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import decode_response, encode_request
 from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.server.runtime.fast_paths import FastPaths

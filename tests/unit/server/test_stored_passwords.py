@@ -6,7 +6,7 @@ import pytest
 
 from minikafka.config.broker import broker_config
 from minikafka.errors import KafkaError
-from minikafka.server.configs.store import StoredPasswords
+from minikafka.server.config_store import StoredPasswords
 
 NAME = "listener.name.external.ssl.key.password"
 OTHER = "listener.name.external.ssl.keystore.location"

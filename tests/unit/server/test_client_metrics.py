@@ -13,8 +13,8 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.records.compression import CompressionType, compress
-from minikafka.server.quota import client_metrics
-from minikafka.server.quota.client_metrics import ClientMetricsManager, Push, Subscribed
+from minikafka.server import client_metrics
+from minikafka.server.client_metrics import ClientMetricsManager, Push, Subscribed
 from tests.unit.protocol.wire.test_telemetry import metrics_data
 
 MAX_BYTES = 1000

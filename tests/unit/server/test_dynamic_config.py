@@ -24,7 +24,7 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import HEADER_SIZE
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
-from minikafka.server.configs.service import usable_broker_properties
+from minikafka.server.config_service import usable_broker_properties
 from minikafka.server.storage.log_cleaner import LogCleaner
 from minikafka.types import TopicPartition
 from tests.unit.server.running import topics_of

@@ -17,8 +17,8 @@ from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, CoordinationStore
 from minikafka.server.cluster.coordination_store import NOTIFICATIONS_EXPIRATION_MS, NOTIFICATIONS_PAUSE_MS
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
-from minikafka.server.configs.service import ConfigService
-from minikafka.server.configs.store import ConfigChangeListener
+from minikafka.server.config_service import ConfigService
+from minikafka.server.config_store import ConfigChangeListener
 from minikafka.types import BrokerId, LeaderEpoch, ReplicaAssignment
 from tests.unit.server.virtual_store import expire, open_store
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing

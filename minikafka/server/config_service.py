@@ -97,7 +97,7 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
-from minikafka.server.configs.store import (
+from minikafka.server.config_store import (
     Alter,
     ConfigStore,
     ScramCredentialConfigs,

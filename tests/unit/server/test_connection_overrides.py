@@ -11,8 +11,8 @@ import pytest
 
 from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.network.limits import NO_LIMIT, ConnectionLimits
-from minikafka.server.quota import client_quotas
-from minikafka.server.quota.client_quotas import ConnectionOverrides
+from minikafka.server import client_quotas
+from minikafka.server.client_quotas import ConnectionOverrides
 
 NAMES = {"near": "10.0.0.1", "far": "10.0.0.2"}
 
