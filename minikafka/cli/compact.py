@@ -6,7 +6,7 @@ the broker that has the directory keeps serving, says how its topics are configu
 segments in at the end. Which broker that is says ``meta.properties``; the swap is asked for with
 AlterClientQuotas and an entity type of our own (``server.apis.client_quotas``), which other brokers than
 minikafka's refuse. What may be compacted, and what is retained, is what the broker's own cleaner does
-(``minikafka.log.compaction.cleaner``); ``minikafka.spark.compact.job`` says how.
+(``minikafka.log.cleaner``); ``minikafka.spark.compact.job`` says how.
 
 A directory does not know how its topics are configured: without a broker, ``--config`` says what is not
 Kafka's default, and naming a topic says that it is a compacted one.
@@ -46,7 +46,7 @@ from minikafka.config.resource import ConfigResourceType
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.errors import KafkaError, MinikafkaError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import META_PROPERTIES, read_meta_properties
+from minikafka.log.checkpoint import META_PROPERTIES, read_meta_properties
 from minikafka.metrics.series import BATCHES, BYTES, OUTPUT_BYTES, PARTITIONS, RECORDS, REMOVED_RECORDS
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.api_versions import ApiKey

@@ -496,7 +496,7 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     # - ``group.max.member.metadata.bytes`` and ``group.max.memory.bytes`` are ours. The first is as much as a
     #   record of the group may have (``max.message.bytes``), in which the metadata has to fit anyway.
     # - ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
-    #   ``server.coordinator.topic``).
+    #   ``server.coordinator.service``).
     # - Assignors are chosen by name, because there is no class to load.
     # - ``group.consumer.assignment.interval.ms`` is 0, not 1 s: two consumers that start together have their
     #   partitions after 5 s and not after 10, since the first hears of the second when it confirms what it
@@ -856,7 +856,7 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     # The transaction coordinator, its topic, and the check of transactional writes (``TransactionLogConfig``,
     # ``TransactionStateManagerConfig``). Different from Kafka:
     # - ``transaction.state.log.replication.factor`` is 3 at most, not 3, unless it is set (see
-    #   ``server.coordinator.topic``).
+    #   ``server.coordinator.service``).
     # - ``transaction.two.phase.commit.enable`` is not there: it belongs to version 6 of InitProducerId, which
     #   Kafka 4.1 holds back.
 

@@ -2,7 +2,7 @@
 
 Kafka: ``ControllerContext``. It is a memory of the store plus what only the controller knows (who shuts
 down, which replicas lie on lost log directories, statuses, deletions under way); the next controller reads
-all of it again. The machines (``partition_state_machine``, ``replica_state_machine``, ``topic_deletion``)
+all of it again. The machines (``state_machines``)
 change the statuses and the leadership, the steps everything else.
 
 Invariants, which ``validate`` checks between steps:

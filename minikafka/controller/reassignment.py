@@ -84,8 +84,7 @@ from minikafka.controller.effects import (
     write_assignments,
 )
 from minikafka.controller.events import CaughtUpReassignmentsDue
-from minikafka.controller.machines import Machines
-from minikafka.controller.partition_state_machine import ElectionStrategy
+from minikafka.controller.state_machines import ElectionStrategy, Machines
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 
 _log = logging.getLogger(__name__)

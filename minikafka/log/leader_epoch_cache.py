@@ -43,7 +43,7 @@ from collections.abc import Sequence
 
 from minikafka.errors import InvariantError
 from minikafka.files import Files
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     CorruptCheckpoint,
     EpochEntry,

@@ -34,22 +34,23 @@ from minikafka.config.topic import TopicConfig
 from minikafka.deferred import crc32c
 from minikafka.errors import KafkaError
 from minikafka.files import File, Files
-from minikafka.log.compaction.staged_compaction import finish_swaps
-from minikafka.log.files.checkpoint import EpochEntry
-from minikafka.log.files.names import (
+from minikafka.log.checkpoint import EpochEntry
+from minikafka.log.files import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TXN_INDEX_SUFFIX,
+    OpenFiles,
     file_name,
+    fsync_file,
     parse_file_name,
 )
-from minikafka.log.files.open_files import OpenFiles, fsync_file
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
 from minikafka.log.producers.state import ProducerStateManager, rebuild_producer_state, replay
 from minikafka.log.segment.indexes import RELATIVE_OFFSET_MAX, CorruptTransactionIndex
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import BatchPlace, CorruptSegment, LogSegment
+from minikafka.log.staged_compaction import finish_swaps
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 from minikafka.types import NO_EPOCH, Buffer

@@ -33,10 +33,8 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
 from minikafka.log.append import AppendInfo, AppendPlan, plan_follower_append, plan_leader_append
-from minikafka.log.compaction.staged_compaction import CompactedSegment, swap_files
-from minikafka.log.files.checkpoint import EpochEntry
-from minikafka.log.files.names import DELETED_SUFFIX
-from minikafka.log.files.open_files import Flush, OpenFiles
+from minikafka.log.checkpoint import EpochEntry
+from minikafka.log.files import DELETED_SUFFIX, Flush, OpenFiles
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
 from minikafka.log.log_reader import LogReader
 from minikafka.log.producers import state as producer_state
@@ -59,6 +57,7 @@ from minikafka.log.segment.fetch_data import (
 )
 from minikafka.log.segment.log_segments import DeletedFiles, LogSegments
 from minikafka.log.segment.segment import LogSegment
+from minikafka.log.staged_compaction import CompactedSegment, swap_files
 from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["AppendInfo", "AppendOrigin", "FetchData", "LogOffsetMetadata", "UnifiedLog"]

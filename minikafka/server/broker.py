@@ -36,8 +36,8 @@ from minikafka.deferred import deferred, own_modules
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.flight_recorder import BrokerStarted, BrokerStopped
-from minikafka.log.manager.log_directories import stored_cluster_id
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.log_directories import stored_cluster_id
+from minikafka.log.log_manager import LogManager
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.protocol.records import record_codec
@@ -53,22 +53,21 @@ from minikafka.server.assembly import (
     start_authentication,
     start_tracing,
 )
+from minikafka.server.client_quotas import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.coordination_store import StorePatience, create_top_level_paths, store_name
 from minikafka.server.cluster.coordination_store import open_store as open_configured_store
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.cluster.registration import SessionKeeper, agree_on_cluster_id, refuse_migration
 from minikafka.server.cluster_membership import ClusterMembership
-from minikafka.server.configs.service import ConfigService
-from minikafka.server.configs.store import ConfigChangeListener
+from minikafka.server.config_service import ConfigService
+from minikafka.server.config_store import ConfigChangeListener
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.quota.connection_limits import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
-from minikafka.server.runtime.event_loop import LoopTimer
+from minikafka.server.runtime.event_loop import LoopTimer, Restart, Supervisor
 from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.process import DescriptorBudget, StartPhases
-from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.services import Services
 from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
 from minikafka.server.storage.log_cleaner import LogCleaner

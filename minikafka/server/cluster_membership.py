@@ -39,11 +39,10 @@ from minikafka.protocol.control import (
 from minikafka.server.apis import control
 from minikafka.server.cluster.coordination_store import StorePatience
 from minikafka.server.cluster.registration import SessionKeeper, current_controller, register_broker
-from minikafka.server.configs.store import ConfigChangeListener
-from minikafka.server.controller.alter_partition_manager import AlterPartitionManager
+from minikafka.server.config_store import ConfigChangeListener
+from minikafka.server.controller.alter_partition import AlterPartitionManager, IsrManager
 from minikafka.server.controller.channel import RemoteBroker, Send
-from minikafka.server.replica.isr_manager import IsrManager
-from minikafka.server.runtime.supervisor import Restart
+from minikafka.server.runtime.event_loop import Restart
 from minikafka.server.services import Services
 
 logger = logging.getLogger(__name__)

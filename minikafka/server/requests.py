@@ -30,7 +30,7 @@ from minikafka.network.responses import BothObservers, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
 from minikafka.protocol.wire.codec import AnyBody, Body, RequestHeader, encode_response_buffers, field
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema, message_schema
-from minikafka.server.quota.client_quotas import ClientQuotas, HandlerTime, QuotaClient
+from minikafka.server.client_quotas import ClientQuotas, HandlerTime, QuotaClient
 from minikafka.steps import ELEMENTS_A_STEP, Steps
 from minikafka.types import Buffer
 

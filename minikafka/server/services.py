@@ -15,7 +15,7 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.log_manager import LogManager
 from minikafka.metrics.broker_stats import Refusals, SecurityMetrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.metrics.sensors import Metrics
@@ -23,30 +23,30 @@ from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import Release
 from minikafka.replication.fetch_session import FetchSessionCache
+from minikafka.server.client_metrics import ClientMetricsManager
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.features import FinalizedFeatures, FinalizedFeatureStore
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
-from minikafka.server.configs.service import ConfigService
+from minikafka.server.config_service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.share_service import ShareService, StatePersister
 from minikafka.server.coordinator.transaction_service import TransactionService
 from minikafka.server.coordinator.transaction_verification import TransactionVerification
-from minikafka.server.quota.client_metrics import ClientMetricsManager
-from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests import request_channel_metrics
+from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.server.runtime.event_recorder import EventRecorder
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.process import StartPhases
-from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
-from minikafka.server.share.manager import SharePartitionManager
-from minikafka.server.topics.topic_service import InternalTopics, ReassignmentService, TopicService
+from minikafka.server.share.share_partitions import SharePartitionManager
+from minikafka.server.topic_service import InternalTopics, ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:

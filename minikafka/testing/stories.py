@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.files.checkpoint import read_leader_epochs
+from minikafka.log.checkpoint import read_leader_epochs
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.batch import iterate_headers

@@ -18,7 +18,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
+from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
 from minikafka.protocol.records.batch import BatchHeader, read_header, rewrite
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.spark.analyze.inputs import NamedDirectory

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
+from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.spark.compact.job import Compacted, Request, compact

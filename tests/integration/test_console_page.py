@@ -18,9 +18,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from minikafka.cli.reassign import command as reassign
-from minikafka.server.http import page
+from minikafka.server.http import status
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.event_loop import Supervisor
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.browser import BrowserPage, open_browser
@@ -574,7 +574,7 @@ class Canned:
         return f"http://127.0.0.1:{self.server.address[1]}/"
 
     async def _page(self, request: HttpRequest) -> HttpResponse:
-        return page.page()
+        return status.page()
 
     async def _close(self) -> None:
         pass

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from minikafka.log.files.names import UNFINISHED_IMPORT
+from minikafka.log.files import UNFINISHED_IMPORT
 from minikafka.spark.runtime.session import SparkMissing, check_java
 from tests.integration.support import confluent, java
 from tests.integration.support.clients import Confluent

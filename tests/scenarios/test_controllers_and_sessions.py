@@ -16,7 +16,7 @@ from minikafka.protocol.control import (
     StopReplicaRequest,
 )
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.replication.isr import IsrPhase
+from minikafka.replication.partition_replicas import IsrPhase
 from minikafka.server.apis.control import handle_leader_and_isr, handle_stop_replica
 from minikafka.testing.simulation.scenarios.administrator import TOPIC_RESOURCE, alter_config
 from minikafka.testing.simulation.simulation import CLIENT

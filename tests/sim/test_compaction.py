@@ -10,7 +10,7 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.testing.simulation import SimulatedBroker, SimulatedClient, Simulation
 from minikafka.types import TopicPartition
-from tests.unit.log.compaction.cleaner_helpers import contents
+from tests.unit.log.cleaner_helpers import contents
 
 AT = TopicPartition("c", 0)
 COMPACT = {

@@ -16,7 +16,7 @@ import pytest
 from minikafka.config.resource import ConfigResourceType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.configs.service import ConfigService
+from minikafka.server.config_service import ConfigService
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.scenarios.faults import until
 from minikafka.testing.simulation.simulation import Simulation

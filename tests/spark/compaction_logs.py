@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     encode_offsets,
     write_clean_shutdown_marker,
@@ -25,8 +25,8 @@ from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.spark.compact.job import Compacted, Phase, Request, compact
 from minikafka.types import LeaderEpoch, TopicPartition
-from tests.unit.log.compaction.cleaner_helpers import batches, compacted_config, keyed
-from tests.unit.log.compaction.cleaner_helpers import compact as compact_in_broker
+from tests.unit.log.cleaner_helpers import batches, compacted_config, keyed
+from tests.unit.log.cleaner_helpers import compact as compact_in_broker
 from tests.unit.log.log_helpers import NOW_MS, marker
 
 CONFIG: TopicConfig = compacted_config()

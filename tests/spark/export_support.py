@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, read_offsets
+from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT, read_offsets
 from minikafka.spark.export.decoding import Format, Kind, TopicFormat
 from minikafka.spark.runtime.job import Job, JobCounters, JobProgress
 from minikafka.types import TopicPartition

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     REPLICATION_OFFSET_CHECKPOINT,
     encode_offsets,
 )
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,

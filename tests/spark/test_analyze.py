@@ -27,7 +27,7 @@ import pyarrow.parquet
 
 from minikafka.cli.analyze import print_summary
 from minikafka.cli.main import main
-from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT
+from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT
 from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue

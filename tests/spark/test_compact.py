@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import lock_directory, read_offsets
+from minikafka.log.checkpoint import lock_directory, read_offsets
 from minikafka.protocol.records.batch import CompressionType
 from minikafka.protocol.records.records import ControlRecordType
 from minikafka.spark.runtime.session import explain
 from tests.spark.compaction_logs import CONFIG, TOPIC, LogDirectory, Writer
-from tests.unit.log.compaction.cleaner_helpers import compacted_config
+from tests.unit.log.cleaner_helpers import compacted_config
 from tests.unit.log.log_helpers import NOW_MS
 
 COMMIT, ABORT = ControlRecordType.COMMIT, ControlRecordType.ABORT

@@ -21,7 +21,7 @@ from minikafka.cli.compact import BrokerOfDirectory
 from minikafka.cli.shared.commands import CommandError
 from minikafka.errors import KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.compaction.staged_compaction import read_manifest, write_manifest
+from minikafka.log.staged_compaction import read_manifest, write_manifest
 from minikafka.spark.compact.job import Compacted, Request, compact
 from minikafka.types import TopicPartition as At
 from tests.integration.support import confluent

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from minikafka.log.compaction.staged_compaction import LastRecord, SourceSegment
 from minikafka.log.segment.indexes import AbortedTransaction
+from minikafka.log.staged_compaction import LastRecord, SourceSegment
 from minikafka.spark.compact.plan import (
     PRODUCER_ID_EXPIRATION_MS,
     ProducerInSegment,
@@ -18,7 +18,7 @@ from minikafka.spark.compact.plan import (
     open_producers,
 )
 from minikafka.types import TopicPartition
-from tests.unit.log.compaction.cleaner_helpers import compacted_config
+from tests.unit.log.cleaner_helpers import compacted_config
 from tests.unit.log.log_helpers import NOW_MS
 
 BASES = (0, 10, 20, 30)

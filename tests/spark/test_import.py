@@ -24,7 +24,7 @@ from minikafka.cli.dump_log.command import main as dump_log
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import MinikafkaError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     EpochEntry,
@@ -487,7 +487,7 @@ def test_killed_before_any_step_of_the_commit_all_of_it_comes_or_nothing(
     spark: SparkSession, tmp_path: Path, stopped: Path, is_new: bool
 ) -> None:
     """The next import finishes what was committed, and removes what was not; no broker starts in between."""
-    from minikafka.log.files.names import UNFINISHED_IMPORT
+    from minikafka.log.files import UNFINISHED_IMPORT
     from minikafka.spark.load.job import load
 
     topic, there = ("invoices", 0) if is_new else (TOPIC, 10)
@@ -528,7 +528,7 @@ def test_killed_before_any_step_of_the_commit_all_of_it_comes_or_nothing(
 
 
 def test_no_broker_starts_on_an_import_that_is_half_in_place(tmp_path: Path) -> None:
-    from minikafka.log.files.names import UNFINISHED_IMPORT
+    from minikafka.log.files import UNFINISHED_IMPORT
 
     (tmp_path / "data" / UNFINISHED_IMPORT).mkdir(parents=True)
     broker = BrokerProcess(tmp_path / "data")

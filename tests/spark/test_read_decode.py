@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minikafka.log.compaction.cleaner import rebuild_batch
+from minikafka.log.cleaner import rebuild_batch
 from minikafka.protocol.records.batch import (
     HEADER_SIZE,
     CompressionType,

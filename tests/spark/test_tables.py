@@ -15,7 +15,7 @@ import duckdb
 import pyarrow.fs
 import pytest
 
-from minikafka.log.files.checkpoint import PARTITION_METADATA
+from minikafka.log.checkpoint import PARTITION_METADATA
 from minikafka.metrics.series import LAG, RECORDS
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.runtime.session import JobError

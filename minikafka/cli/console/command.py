@@ -36,15 +36,21 @@ from minikafka.config.listeners import is_loopback
 from minikafka.errors import ConfigError
 from minikafka.network.addresses import format_address
 from minikafka.server.http import status
-from minikafka.server.http.access import AllowedHosts, Credentials
 from minikafka.server.http.pages import CONSOLE_PREFIX
-from minikafka.server.http.server import CONNECTIONS_MAX, HttpRequest, HttpResponse, HttpServer
-from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.server.http.server import (
+    CONNECTIONS_MAX,
+    AllowedHosts,
+    Credentials,
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+)
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from minikafka.security.tls_settings import TlsSettings
-    from minikafka.server.http.access import HttpTls
+    from minikafka.server.http.server import HttpTls
 
 PROG: Final = "minikafka console"
 HTTP_PORT: Final = 9403
@@ -166,7 +172,7 @@ def _wants_certificates(settings: TlsSettings | None) -> bool:
 async def _begun_tls(settings: TlsSettings) -> HttpTls:
     """Raises CommandError: what is wrong with the stores."""
     from minikafka.security.tls import server_context
-    from minikafka.server.http.access import HttpTls
+    from minikafka.server.http.server import HttpTls
 
     tls = HttpTls(lambda: server_context(settings), settings.files, name="HTTP")
     try:

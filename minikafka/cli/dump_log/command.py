@@ -69,8 +69,8 @@ from minikafka.cli.dump_log.files import (
 from minikafka.cli.dump_log.segment import Finding
 from minikafka.errors import PeerProtocolError
 from minikafka.files import Files, OsFiles
-from minikafka.log.files.checkpoint import encode_uuid
-from minikafka.log.files.names import parse_directory_name
+from minikafka.log.checkpoint import encode_uuid
+from minikafka.log.files import parse_directory_name
 from minikafka.protocol.internal import group_record_codec, share_record_codec, transaction_record_codec
 from minikafka.protocol.internal.group_record_codec import SCHEMAS, Field, entity_schema
 from minikafka.protocol.wire.reading import ELEMENTS_MAX, MALFORMED, Reader, compile_reader

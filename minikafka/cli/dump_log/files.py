@@ -37,8 +37,7 @@ from minikafka.cli.dump_log.segment import (
 )
 from minikafka.errors import KafkaError
 from minikafka.files import Files
-from minikafka.log.compaction.staged_compaction import STAGING
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -55,7 +54,7 @@ from minikafka.log.files.checkpoint import (
     encode_uuid,
     read_offsets,
 )
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     CLEANED_SUFFIX,
     CLUSTER_METADATA,
     DELETED_SUFFIX,
@@ -74,6 +73,7 @@ from minikafka.log.files.names import (
     parse_file_name,
 )
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot, snapshot_offset
+from minikafka.log.staged_compaction import STAGING
 from minikafka.protocol.internal.group_record_codec import UnreadableRecord
 from minikafka.protocol.internal.share_record_codec import UnreadableShareRecord
 from minikafka.protocol.internal.transaction_record_codec import UnreadableTransactionRecord

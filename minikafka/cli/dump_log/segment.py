@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from minikafka.errors import KafkaError
 from minikafka.files import File, Files
-from minikafka.log.files.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from minikafka.log.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from minikafka.log.segment.indexes import (
     OFFSET_INDEX_ENTRY,
     TIME_INDEX_ENTRY,

@@ -22,7 +22,7 @@ from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.tour import Entry
 from minikafka.coordination import paths
 from minikafka.errors import InvariantError
-from minikafka.log.files.checkpoint import read_leader_epochs
+from minikafka.log.checkpoint import read_leader_epochs
 from minikafka.protocol.records.batch import BatchHeader, iterate_headers
 from minikafka.protocol.records.records import Record, iterate_records, read_end_transaction_marker
 from minikafka.purgatory import DelayedOperation

@@ -25,7 +25,7 @@ from minikafka.cli.shared.commands import CommandError, explain
 from minikafka.cli.why.answer import Answer, Page, Reason, answer, counted
 from minikafka.cli.why.cluster import EARLIEST, LATEST, Cluster
 from minikafka.errors import KafkaError
-from minikafka.log.files.checkpoint import encode_uuid
+from minikafka.log.checkpoint import encode_uuid
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, TopicPartition

@@ -18,8 +18,7 @@ from uuid import UUID
 
 from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
-from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.updater import GroupUpdater
+from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups, GroupUpdater
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
 from minikafka.coordinator.group.group import Group, GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (

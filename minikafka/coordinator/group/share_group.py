@@ -26,16 +26,16 @@ import msgspec
 
 from minikafka.coordinator.group.consumer.target import AssignmentBuilder, GroupSpec
 from minikafka.coordinator.group.environment import TopicImage
-from minikafka.coordinator.group.group import member_bytes
-from minikafka.coordinator.group.messages import ListedGroup
-from minikafka.coordinator.group.modern_group import (
+from minikafka.coordinator.group.group import (
     Draft,
     ModernGroup,
     ModernMember,
     RecordKeys,
     count_names,
     fenced_member_epoch,
+    member_bytes,
 )
+from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupRecord,

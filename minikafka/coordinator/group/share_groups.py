@@ -34,7 +34,20 @@ from minikafka.coordinator.group.consumer.target import (
     topics_have_changed,
 )
 from minikafka.coordinator.group.environment import GroupCounts, GroupSettings, TopicImage
-from minikafka.coordinator.group.group import GroupMap
+from minikafka.coordinator.group.group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    GroupMap,
+    carry_out,
+    check_memory,
+    check_room,
+    compute_assignment,
+    find_group,
+    group_of_record,
+    is_computed_beside,
+    may_assign,
+    session_timer,
+)
 from minikafka.coordinator.group.messages import (
     AlterShareGroupOffsets,
     AlterShareGroupOffsetsResult,
@@ -55,19 +68,6 @@ from minikafka.coordinator.group.messages import (
     ShareGroupHeartbeatResult,
     Ticket,
     coordinator_error,
-)
-from minikafka.coordinator.group.modern_group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    carry_out,
-    check_memory,
-    check_room,
-    compute_assignment,
-    find_group,
-    group_of_record,
-    is_computed_beside,
-    may_assign,
-    session_timer,
 )
 from minikafka.coordinator.group.share_group import (
     ASSIGNOR_NAME,
@@ -597,7 +597,7 @@ class ShareGroups:
         then: Iterable[Effect] = (),
         retry: GroupOperation | None = None,
     ) -> Effects:
-        """See ``modern_group.carry_out``."""
+        """See ``group.carry_out``."""
         group_id = draft.group.group_id
         return carry_out(
             draft,

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterable
 from minikafka.deferred import crc32c
 from minikafka.errors import MinikafkaError
 from minikafka.files import Files
-from minikafka.log.files.names import SNAPSHOT_SUFFIX, file_name
+from minikafka.log.files import SNAPSHOT_SUFFIX, file_name
 from minikafka.log.producers.append import BatchMetadata, ProducerStateEntry
 from minikafka.named_tuple import NamedTuple
 

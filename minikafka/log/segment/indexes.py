@@ -41,7 +41,7 @@ from typing import Any, ClassVar
 
 from minikafka.errors import InvariantError, MinikafkaError
 from minikafka.files import File, Files
-from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.files import OpenFiles
 from minikafka.log.segment.fetch_data import ColdFile, ColdRead
 from minikafka.named_tuple import NamedTuple
 from minikafka.types import NO_TIMESTAMP

@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import InvariantError
 from minikafka.files import Files
-from minikafka.log.files.names import DELETED_SUFFIX, SEGMENT_SUFFIXES, file_name
-from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.files import DELETED_SUFFIX, SEGMENT_SUFFIXES, OpenFiles, file_name
 from minikafka.log.segment.segment import LogSegment
 from minikafka.named_tuple import NamedTuple
 

@@ -26,14 +26,14 @@ from struct import Struct
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import File, Files
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
+    OpenFiles,
     file_name,
 )
-from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.fetch_data import ColdFile, ColdRead
 from minikafka.log.segment.indexes import (
     RELATIVE_OFFSET_MAX,

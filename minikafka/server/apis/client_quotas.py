@@ -23,7 +23,7 @@ from minikafka.config.client_quotas import (
     quota_filter,
 )
 from minikafka.errors import KafkaError
-from minikafka.log.files.names import DirectoryKind, parse_directory_name
+from minikafka.log.files import DirectoryKind, parse_directory_name
 from minikafka.metrics.sensors import Throttle
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation

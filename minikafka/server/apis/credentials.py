@@ -20,7 +20,7 @@ from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import ANONYMOUS, USER, AclOperation, KafkaPrincipal, ResourceType
 from minikafka.security.scram import HASHES, ITERATIONS_MIN, ScramCredential, credential_of
 from minikafka.server.apis.shared.authorization import is_authorized, require_on_cluster
-from minikafka.server.configs.store import missing_credential
+from minikafka.server.config_store import missing_credential
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.security.scram_credentials import ScramCredentials

@@ -45,7 +45,7 @@ from minikafka.coordinator.group.messages import GroupOperation, OperationKind
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.flight_recorder import EventFilter, ShownEvent, decode_event, event_filter, show
-from minikafka.log.manager.cleanable_log import CleanableLog
+from minikafka.log.cleanable_log import CleanableLog
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.segment.segment import LogSegment
 from minikafka.log.unified_log import UnifiedLog

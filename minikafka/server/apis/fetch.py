@@ -44,7 +44,7 @@ from minikafka.replication.partition_replicas import NO_BROKER_EPOCH
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import denied_on_cluster, permission
 from minikafka.server.apis.shared.current_leader import current_leader, leader_endpoints
-from minikafka.server.quota.client_quotas import QuotaClient
+from minikafka.server.client_quotas import QuotaClient
 from minikafka.server.replica.delayed_operations import Fetch
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID
 from minikafka.server.replica.partition_reads import (

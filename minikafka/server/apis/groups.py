@@ -1,4 +1,8 @@
-"""What all kinds of groups have: FindCoordinator, ListGroups, DeleteGroups (keys 10, 16, 42)."""
+"""Groups: what all kinds of them have, and the classic protocol.
+
+All kinds: FindCoordinator, ListGroups, DeleteGroups (keys 10, 16, 42). The classic protocol: JoinGroup,
+SyncGroup, Heartbeat, LeaveGroup, DescribeGroups (keys 11 to 15).
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,52 @@ from functools import partial
 from typing import Any
 
 from minikafka.coordination.paths import uuid_from_text
-from minikafka.coordinator.group.messages import ListedGroup
+from minikafka.coordinator.group.messages import (
+    DescribedGroup,
+    DescribedMember,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+    ListedGroup,
+    SyncGroup,
+    SyncGroupResult,
+)
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import (
     DENIED,
+    NOT_ASKED,
     Permission,
+    authorized_operations,
+    denied,
     denied_on_cluster,
     is_authorized_on_cluster,
     permission,
+    require,
 )
-from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer
-from minikafka.server.coordinator.topic import CoordinatorTopic
+from minikafka.server.apis.shared.coordinator_requests import (
+    AnswerCollector,
+    CoordinatorAnswer,
+    GroupQuestion,
+    answer_of_group,
+    ask_group,
+    check_group_id,
+    client_host,
+    client_id,
+    describable_topics,
+    error_code,
+    matched_and_decided,
+    outcome,
+)
+from minikafka.server.coordinator.service import CoordinatorTopic
 from minikafka.server.requests import NO_ERROR, RequestContext, error_fields
 from minikafka.server.services import Services
-from minikafka.steps import Steps, each
+from minikafka.steps import ELEMENTS_A_STEP, Steps, each
 from minikafka.types import NO_LEADER
 
 KEY_TYPE_GROUP = 0
@@ -33,6 +66,13 @@ FIRST_VERSION_WITH_SHARE_GROUPS = 6
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 
 _RESOURCE_TYPES = {KEY_TYPE_GROUP: ResourceType.GROUP, KEY_TYPE_TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+
+FIRST_VERSION_WITH_KNOWN_MEMBERS = 4
+FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
+
+REASON_LENGTH_MAX = 255
+"""``JoinGroupRequest.maybeTruncateReason``."""
 
 
 def handle_find_coordinator(
@@ -44,7 +84,7 @@ def handle_find_coordinator(
     - a group or a transactional id: the broker that leads its partition of ``__consumer_offsets`` or
       ``__transaction_state``; COORDINATOR_NOT_AVAILABLE while it has no leader, or for a listener that the
       broker does not have. The first question makes the topic and waits for it
-      (``server.coordinator.topic``). It needs DESCRIBE: GROUP_AUTHORIZATION_FAILED,
+      (``server.coordinator.service``). It needs DESCRIBE: GROUP_AUTHORIZATION_FAILED,
       TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     - a share partition (version 6), by a key ``group:topicId:partition``: the broker that leads its partition
       of ``__share_group_state``. Brokers ask, so it needs CLUSTER_ACTION. Another key: INVALID_REQUEST.
@@ -238,3 +278,311 @@ def handle_delete_groups(services: Services, context: RequestContext, request: A
 
 def _delete(group_id: str, shard: Any, ticket: Any, now_ms: int) -> Any:
     return shard.delete_group(group_id, ticket, now_ms)
+
+
+def handle_join_group(
+    services: Services, context: RequestContext, request: Any
+) -> Body | Result | Coroutine[Any, Any, Body]:
+    """JoinGroup (key 11): a member joins a classic group, or joins again because the group rebalances.
+
+    Behaviour (``KafkaApis.handleJoinGroupRequest``, ``GroupCoordinatorService.joinGroup``): the answer waits
+    until the rebalance has gathered its members, and only the leader's lists them. An empty group id is
+    INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED. What else is wrong is for the groups to say
+    (``coordinator.group.classic_groups``).
+
+    Versions: 1 a rebalance timeout apart from the session timeout, which before is both; 2 throttle time; 4
+    members without an id get one first (KIP-394); 5 group instance ids (KIP-345); 6 flexible; 7 the protocol
+    type in the answer, and null for a protocol that is not there; 8 why a member joins (KIP-800); 9 members
+    that may skip the assignment (KIP-814). Versions 0 and 1 were gone in 4.0 and came back (KAFKA-19444).
+    """
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if error is not None:
+        return _join_group_body(JoinGroupResult(error=error.code, member_id=""), context.api_version)
+    if services.groups.regexes_due(request.group_id, has_rules=services.authorizer is not None):
+        # It is a KIP-848 group.
+        return _with_regexes(services, context, request)
+    return ask_group(services, context, *_question(context, request, describable_topics(services, context)))
+
+
+async def _with_regexes(services: Services, context: RequestContext, request: Any) -> Body:
+    describable = await matched_and_decided(services, context, request.group_id)
+    return await answer_of_group(services, _question(context, request, describable))
+
+
+def _question(context: RequestContext, request: Any, describable: Permission | None) -> GroupQuestion:
+    version = context.api_version
+    join = _join(context, request, describable)
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(join.group_id)
+        return shard.join_group(join, ticket, now_ms)
+
+    def body(result: JoinGroupResult | KafkaError) -> Body:
+        if isinstance(result, KafkaError):
+            result = JoinGroupResult(error=result.code, member_id=request.member_id)
+        return _join_group_body(result, version)
+
+    return GroupQuestion(join.group_id, call, body)
+
+
+def _join(context: RequestContext, request: Any, describable: Permission | None) -> JoinGroup:
+    version = context.api_version
+    group_instance_id = field(request, "group_instance_id", None)
+    reason = field(request, "reason", None)
+    return JoinGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=group_instance_id,
+        client_id=client_id(context),
+        client_host=client_host(context),
+        session_timeout_ms=request.session_timeout,
+        rebalance_timeout_ms=field(request, "rebalance_timeout", request.session_timeout),
+        protocol_type=request.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
+        requires_known_member_id=version >= FIRST_VERSION_WITH_KNOWN_MEMBERS and group_instance_id is None,
+        supports_skipping_assignment=version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,
+        reason=None if reason is None else reason[:REASON_LENGTH_MAX],
+        may_describe=None if describable is None else describable.__getitem__,
+    )
+
+
+def _join_group_body(result: JoinGroupResult, version: int) -> Body:
+    protocol_name = result.protocol_name
+    if protocol_name is None and version < FIRST_VERSION_WITH_NULL_PROTOCOL:
+        protocol_name = ""
+    return {
+        "throttle_time": 0,
+        "error_code": result.error,
+        "generation_id": result.generation,
+        "protocol_type": result.protocol_type,
+        "protocol_name": protocol_name,
+        "leader": result.leader,
+        "skip_assignment": result.skip_assignment,
+        "member_id": result.member_id,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "metadata": member.metadata,
+            }
+            for member in result.members
+        ],
+    }
+
+
+FIRST_VERSION_WITH_PROTOCOL = 5
+
+
+def handle_sync_group(services: Services, context: RequestContext, request: Any) -> Body | Result:
+    """SyncGroup (key 14): the leader brings what each member of a classic group is to do, each member fetches
+    it.
+
+    Behaviour (``KafkaApis.handleSyncGroupRequest``, ``GroupCoordinatorService.syncGroup``): the answer waits
+    for the leader. An empty group id is INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED; since
+    version 5 a request that does not name the protocol type and the protocol is INCONSISTENT_GROUP_PROTOCOL.
+
+    Versions: 1 throttle time; 3 group instance ids; 4 flexible; 5 protocol type and name, both ways
+    (KIP-559).
+    """
+    sync = SyncGroup(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=field(request, "group_instance_id", None),
+        protocol_type=field(request, "protocol_type", None),
+        protocol_name=field(request, "protocol_name", None),
+        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+    names_protocol = sync.protocol_type is not None and sync.protocol_name is not None
+    if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
+        return _sync_group_body(KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, sync.group_id)
+    if error is not None:
+        return _sync_group_body(error)
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(sync.group_id)
+        return shard.sync_group(sync, ticket, now_ms)
+
+    return ask_group(services, context, sync.group_id, call, _sync_group_body)
+
+
+def _sync_group_body(result: SyncGroupResult | KafkaError) -> Body:
+    if isinstance(result, KafkaError):
+        result = SyncGroupResult(error=result.code)
+    return {
+        "throttle_time": 0,
+        "error_code": result.error,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol_name,
+        "assignment": result.assignment,
+    }
+
+
+def handle_heartbeat(services: Services, context: RequestContext, request: Any) -> Body | Result:
+    """Heartbeat (key 12): a member of a classic group lives.
+
+    Behaviour (``GroupCoordinatorService.heartbeat``): the answer says whether the group rebalances
+    (REBALANCE_IN_PROGRESS). While the group is being loaded all is well: its sessions begin when that is
+    done. An empty group id is INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED.
+
+    Versions: 1 throttle time; 3 group instance ids; 4 flexible.
+    """
+    error = refusal(services, context, request)
+    if error is not None:
+        return _heartbeat_body(error)
+    return ask_group(services, context, *question(services, context, request))
+
+
+def refusal(
+    services: Services, context: RequestContext, request: Any, *, logs: bool = True
+) -> KafkaError | None:
+    """Why who asks may not ask that."""
+    return denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id, logs=logs)
+
+
+def question(services: Services, context: RequestContext, request: Any) -> GroupQuestion:
+    """What ``request`` asks, the same for all requests with these bytes of this connection."""
+    heartbeat = Heartbeat(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=field(request, "group_instance_id", None),
+    )
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(heartbeat.group_id)
+        return shard.heartbeat(heartbeat, ticket, now_ms)
+
+    return GroupQuestion(heartbeat.group_id, call, _heartbeat_body)
+
+
+def _heartbeat_body(result: Any) -> Body:
+    code = error_code(result)
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.NONE
+    return {"throttle_time": 0, "error_code": code}
+
+
+FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
+
+
+def handle_leave_group(services: Services, context: RequestContext, request: Any) -> Body | Result:
+    """LeaveGroup (key 13): members leave a classic group, by themselves or by an administrator's hand.
+
+    Behaviour (``GroupCoordinatorService.leaveGroup``, ``LeaveGroupResponse``): each member has its own error;
+    before version 3 there is one member, and its error is that of the whole. An empty group id is
+    INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED.
+
+    Versions: 1 throttle time; 3 several members, by id or by instance id (KIP-345); 4 flexible; 5 why a
+    member leaves (KIP-800).
+    """
+    leave = LeaveGroup(request.group_id, _members(context, request))
+
+    def body(result: LeaveGroupResult | KafkaError) -> Body:
+        if isinstance(result, KafkaError):
+            return {"throttle_time": 0, "error_code": result.code, "members": []}
+        code = ErrorCode.NONE
+        if context.api_version < FIRST_VERSION_WITH_SEVERAL_MEMBERS and result.members:
+            _, code = result.members[0]
+        return {
+            "throttle_time": 0,
+            "error_code": code,
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "group_instance_id": member.group_instance_id,
+                    "error_code": error,
+                }
+                for member, error in result.members
+            ],
+        }
+
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, leave.group_id)
+    if error is not None:
+        return body(error)
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(leave.group_id)
+        return shard.leave_group(leave, ticket, now_ms)
+
+    return ask_group(services, context, leave.group_id, call, body)
+
+
+def _members(context: RequestContext, request: Any) -> tuple[LeavingMember, ...]:
+    if context.api_version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
+        return (LeavingMember(request.member_id),)
+    return tuple(
+        LeavingMember(member.member_id, member.group_instance_id, field(member, "reason", None))
+        for member in request.members
+    )
+
+
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
+
+
+DEAD = "Dead"
+
+
+def handle_describe_groups(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    """DescribeGroups (key 15): classic groups and their members.
+
+    Behaviour (``KafkaApis.handleDescribeGroupsRequest``, ``GroupMetadataManager.describeGroups``): each group
+    has its own error, without DESCRIBE GROUP_AUTHORIZATION_FAILED. A group that is not there, or is one of
+    KIP-848, is a group in state Dead without an error; since version 6 it is GROUP_ID_NOT_FOUND, and says so.
+    The group id may be empty, as in Kafka. A group that is named again is answered once, unlike Kafka's: all
+    its members, for each few bytes.
+
+    Versions: 1 throttle time; 3 authorized operations; 4 group instance ids; 5 flexible; 6 GROUP_ID_NOT_FOUND
+    and error messages (KIP-1043).
+    """
+    asked = field(request, "include_authorized_operations", False)
+    groups = []
+    for group_id in dict.fromkeys(request.groups):
+        group = _describe(services, context, group_id)
+        if (
+            group.error is ErrorCode.GROUP_ID_NOT_FOUND
+            and context.api_version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+        ):
+            group = DescribedGroup(group_id=group_id, state=DEAD)
+        operations = NOT_ASKED
+        if group.error is ErrorCode.NONE:
+            operations = authorized_operations(services, context, ResourceType.GROUP, group_id, asked=asked)
+        members = yield from each(_member_body, group.members, a_step=ELEMENTS_A_STEP)
+        groups.append(
+            {
+                "error_code": group.error,
+                "error_message": group.error_message,
+                "group_id": group.group_id,
+                "group_state": group.state,
+                "protocol_type": group.protocol_type,
+                "protocol_data": group.protocol,
+                "members": members,
+                "authorized_operations": operations,
+            }
+        )
+        yield
+    return {"throttle_time": 0, "groups": groups}
+
+
+def _describe(services: Services, context: RequestContext, group_id: str) -> DescribedGroup:
+    def read() -> DescribedGroup:
+        require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        return services.groups.shard_of(group_id).describe_group(group_id)
+
+    found = outcome(read)
+    if isinstance(found, KafkaError):
+        state = DEAD if found.code is ErrorCode.GROUP_ID_NOT_FOUND else ""
+        return DescribedGroup(group_id=group_id, error=found.code, error_message=found.message, state=state)
+    return found
+
+
+def _member_body(member: DescribedMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
+    }

@@ -11,7 +11,7 @@ import aiofiles.os
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, Volume
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.log_manager import LogManager
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation

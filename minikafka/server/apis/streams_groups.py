@@ -63,7 +63,7 @@ def handle_streams_group_heartbeat(
     has changed, and what is the matter with the application (its status). It needs READ on the group, else
     GROUP_AUTHORIZATION_FAILED, and DESCRIBE on all topics of a topology that it brings, else
     TOPIC_AUTHORIZATION_FAILED; names that no topic of an application may have are STREAMS_INVALID_TOPOLOGY.
-    Internal topics that are missing are created (``server.topics.topic_service``), for which it needs
+    Internal topics that are missing are created (``server.topic_service``), for which it needs
     CREATE on the cluster or on each: without it the status names them. The answer does not wait for them;
     what goes wrong is told by the status of later heartbeats. Without ``streams`` in
     ``group.coordinator.rebalance.protocols`` it is UNSUPPORTED_VERSION. What else is wrong with a request is

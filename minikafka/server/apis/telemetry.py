@@ -6,7 +6,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.quota.client_metrics import ACCEPTED_COMPRESSION_TYPES, Push
+from minikafka.server.client_metrics import ACCEPTED_COMPRESSION_TYPES, Push
 from minikafka.server.requests import RequestContext
 from minikafka.server.services import Services
 
@@ -66,7 +66,7 @@ def handle_push_telemetry(services: Services, context: RequestContext, request: 
     """PushTelemetry (key 72): a client's metrics of itself (KIP-714).
 
     Behaviour (``ClientMetricsManager.processPushTelemetryRequest``): checked against what the client was
-    told, decompressed within ``telemetry.max.bytes``, read and handed on (``server.quota.client_metrics``).
+    told, decompressed within ``telemetry.max.bytes``, read and handed on (``server.client_metrics``).
     INVALID_REQUEST without an instance id; other errors as there.
 
     Versions: 0.

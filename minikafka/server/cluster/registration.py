@@ -122,7 +122,7 @@ async def register_broker(
     directories that are locked by this process now, so it is gone, although its session may last for a while.
     An entry of anybody else is given ``patience_ms`` to go.
 
-    ``/brokers/ids`` is written too, so that its version rises with each registration: see ``isr_manager``.
+    ``/brokers/ids`` is written too, so that its version rises with each registration: see ``IsrManager``.
     What is registered stays known when the broker is gone, see ``known_brokers``.
 
     Raises:

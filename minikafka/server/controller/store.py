@@ -77,7 +77,7 @@ from minikafka.coordination.store import (
     in_multis,
 )
 from minikafka.errors import MinikafkaError
-from minikafka.log.manager.log_directories import random_uuid
+from minikafka.log.log_directories import random_uuid
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.coordination_store import gather_some

@@ -19,11 +19,10 @@ from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.sensors import Sensor
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.purgatory import DelayedOperationPurgatory, Timer
-from minikafka.server.coordinator.service import CoordinatorService
-from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic
+from minikafka.server.coordinator.service import CoordinatorLog, CoordinatorService, CoordinatorTopic
 from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.supervisor import Restart, Supervisor
 
 if TYPE_CHECKING:
     from minikafka.coordinator.group import messages

@@ -43,7 +43,7 @@ from minikafka.clock import Clock
 from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.purgatory import DelayedOperation, DelayedOperationPurgatory
-from minikafka.server.coordinator.topic import CoordinatorLog
+from minikafka.server.coordinator.service import CoordinatorLog
 from minikafka.server.replica.delayed_operations import Settled
 from minikafka.types import Offset
 

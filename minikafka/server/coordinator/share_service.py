@@ -43,11 +43,10 @@ from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.purgatory import DelayedOperationPurgatory, Timer
 from minikafka.server.cluster.broker_connection import Connect
-from minikafka.server.coordinator.service import CoordinatorService
-from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic
+from minikafka.server.coordinator.service import CoordinatorLog, CoordinatorService, CoordinatorTopic
 from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import NO_LEADER, BrokerId, Offset, TopicPartition
 
 if TYPE_CHECKING:

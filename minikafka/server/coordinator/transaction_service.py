@@ -51,11 +51,10 @@ from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
 from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
-from minikafka.server.coordinator.service import CoordinatorService
-from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic
+from minikafka.server.coordinator.service import CoordinatorLog, CoordinatorService, CoordinatorTopic
 from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import NO_EPOCH, BrokerId, Offset, TopicPartition, joined
 
 if TYPE_CHECKING:

@@ -44,9 +44,9 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
-from minikafka.server.coordinator.topic import CoordinatorTopic
+from minikafka.server.coordinator.service import CoordinatorTopic
 from minikafka.server.replica.replica_manager import ReplicaManager
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:

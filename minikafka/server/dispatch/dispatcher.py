@@ -36,8 +36,8 @@ from minikafka.protocol.wire.codec import (
     read_request_header,
 )
 from minikafka.server.apis import api_versions
+from minikafka.server.client_quotas import HandlerTime
 from minikafka.server.cluster import features
-from minikafka.server.quota.client_quotas import HandlerTime
 from minikafka.server.requests import ClientRequestTiming, RequestContext, encode_answer, fetch_metrics, timed
 from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services

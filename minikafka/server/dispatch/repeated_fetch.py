@@ -24,7 +24,7 @@ from minikafka.network.connection import Connection, Result
 from minikafka.protocol.wire.request_patterns import FetchAnswer, FetchPattern, WantedFields
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import permission
-from minikafka.server.quota.client_quotas import QuotaClient
+from minikafka.server.client_quotas import QuotaClient
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID
 from minikafka.server.replica.partition_reads import Budget, FetchParams
 from minikafka.server.requests import RequestContext, client_of, timed

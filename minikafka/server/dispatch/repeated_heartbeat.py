@@ -1,6 +1,6 @@
 """A member's next heartbeat, served without reading again what did not change.
 
-The fast path of ``apis/classic_groups`` and ``apis/consumer_groups`` for what an idle member says every
+The fast path of ``apis/groups`` and ``apis/consumer_groups`` for what an idle member says every
 three seconds: the request of last time, but for its correlation id. So it is not decoded again, and when the
 group answers what it did last time neither is the answer encoded again. The group is asked as on the slow
 path, by the same call, and what it does is its own affair. While a request quota is set anywhere all requests
@@ -26,9 +26,10 @@ from minikafka.steps import finish
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
-    from minikafka.server.apis import classic_groups, consumer_groups
+    from minikafka.server.apis import consumer_groups
+    from minikafka.server.apis import groups as classic_groups
 else:
-    classic_groups = deferred("minikafka.server.apis.classic_groups")
+    classic_groups = deferred("minikafka.server.apis.groups")
     consumer_groups = deferred("minikafka.server.apis.consumer_groups")
 
 QUESTIONS: Final = {

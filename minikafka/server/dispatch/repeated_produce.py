@@ -27,8 +27,8 @@ from minikafka.protocol.wire.request_patterns import ProducePattern, produce_pat
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import denied
 from minikafka.server.apis.shared.current_leader import answer_produce
+from minikafka.server.client_quotas import QuotaClient
 from minikafka.server.cluster.topic_validation import is_internal
-from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.delayed_operations import DelayedProduce, UncommittedAppend
 from minikafka.server.replica.partition import Partition
 from minikafka.server.requests import RequestContext, timed

@@ -28,13 +28,16 @@ from minikafka.metrics.coordinator_names import GROUP_METRICS, SHARE_COORDINATOR
 from minikafka.metrics.request_metrics import Histogram
 from minikafka.metrics.series import Sample, Series, Source, histogram_samples, timer_samples
 from minikafka.named_tuple import NamedTuple
-from minikafka.server.apis.shared.leader_offsets import ask_leader
+from minikafka.server.apis.partition_offsets import ask_leader
 from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState
 from minikafka.server.coordinator.service import max_and_avg_samples
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
-from minikafka.server.share.hosted_share_partition import HostedSharePartition, SharePartitionFigures
-from minikafka.server.share.manager import SharePartitionManager
+from minikafka.server.share.share_partitions import (
+    HostedSharePartition,
+    SharePartitionFigures,
+    SharePartitionManager,
+)
 from minikafka.share.share_partition import AcknowledgeType
 from minikafka.types import BrokerId, Offset, TopicPartition
 

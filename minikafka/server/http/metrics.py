@@ -7,6 +7,11 @@ It reads of requests, purgatories, the controller and the process; of clients an
 ``CLIENTS_MAX`` clients at most; of the file systems of the log directories; of traffic, replicas, partitions,
 logs, fetchers and replication quotas; of logins, of new connections, and of the authorizer. Listeners that
 have counted nothing show zeros, so that a rate sees the first failure.
+
+**Exposition**: the series as prometheus-client wants them, in chunks that are small enough for the event
+loop. The page ``/metrics`` gives others their turn between two chunks; the text of a family that came in
+several has one head. prometheus-client brings half of the standard library's ``http`` and ``urllib``: a tenth
+of a broker's start and 3 MB, so it is imported for the first scrape.
 """
 
 from __future__ import annotations
@@ -14,20 +19,31 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from minikafka import __version__
 from minikafka.controller.context import ControllerContext
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode
-from minikafka.log.manager.cleanable_log import dirty_bytes
+from minikafka.log.cleanable_log import dirty_bytes
 from minikafka.metrics import names
 from minikafka.metrics.broker_stats import AuthenticationMetrics
+from minikafka.metrics.names import SCRAPE_SECONDS, SCRAPE_SLICE_SECONDS
 from minikafka.metrics.request_metrics import Phase, quantiles
 from minikafka.metrics.sensors import KafkaMetric
-from minikafka.metrics.series import SHARES, Sample, Series, Source, summary_samples, timer_samples
+from minikafka.metrics.series import (
+    SHARES,
+    Sample,
+    Series,
+    SeriesType,
+    Source,
+    summary_samples,
+    timer_samples,
+)
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.limits import ConnectionCounts
@@ -39,6 +55,15 @@ from minikafka.server.runtime.event_loop import LoopLag
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 from minikafka.types import NO_LEADER
+
+if TYPE_CHECKING:
+    import prometheus_client
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
+else:
+    prometheus_client = deferred("prometheus_client")
+    Collector = object
+
 
 PARTITIONS_MAX = 10_000
 """Partitions that have series of their own: sixteen each. A scrape of so many takes about a second and a
@@ -80,6 +105,11 @@ _PHASES = (
 
 NETWORK_PROCESSOR = "0"
 """Kafka's threads of a listener; here it is one."""
+
+CHUNK_SAMPLES = 250
+"""About 2 ms."""
+CHUNK_BYTES = 64 * 1024
+"""Of labels: names of topics are short, those of groups may have 32 KB each."""
 
 
 def sources_of_data(services: Services, cleaner: LogCleaner) -> list[Source]:
@@ -153,6 +183,8 @@ _OF_EACH_PARTITION: tuple[tuple[Series, Callable[[Partition], int]], ...] = (
     (names.LOG_START_OFFSET, lambda each: each.log.log_start_offset),
     (names.LOG_END_OFFSET, lambda each: each.log.log_end_offset),
 )
+
+
 _OF_EACH_LED_PARTITION: tuple[tuple[Series, Callable[[Partition], int]], ...] = (
     (names.PARTITION_HIGH_WATERMARK, lambda each: each.log.high_watermark),
     (names.PARTITION_OLDEST_OFFSET, lambda each: each.log.log_start_offset),
@@ -162,6 +194,8 @@ _OF_EACH_LED_PARTITION: tuple[tuple[Series, Callable[[Partition], int]], ...] = 
     (names.PARTITION_LEADER_IS_PREFERRED, lambda each: each.leader_id == each.replicas[0]),
     (names.PARTITION_IS_UNDER_REPLICATED, lambda each: len(each.isr) < len(each.replicas)),
 )
+
+
 _OF_EACH_LEADERLESS_PARTITION: dict[Series, Callable[[PartitionMetadata], int]] = {
     names.PARTITION_LEADER: lambda each: each.leader,
     names.PARTITION_REPLICA_COUNT: lambda each: len(each.replicas),
@@ -567,3 +601,90 @@ def _authorizer(services: Services) -> Iterator[Sample]:
     yield Sample(names.AUTHORIZATIONS_ALLOWED, counts.allowed)
     yield Sample(names.AUTHORIZATIONS_DENIED, counts.denied)
     yield Sample(names.ACLS, 0 if services.acls is None else services.acls.count)
+
+
+class BrokerCollector:
+    """Reads all sources when it is asked. A large family comes as several in a row with the same name."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric | None]:
+        """None where a source has had its slice and has nothing to show yet."""
+        for source in self._sources:
+            chunk: Metric | None = None
+            chunk_bytes = 0
+            for sample in source():
+                if sample is None:
+                    yield None
+                    continue
+                series = sample.series
+                is_full = chunk is not None and (
+                    len(chunk.samples) == CHUNK_SAMPLES or chunk_bytes >= CHUNK_BYTES
+                )
+                if chunk is None or is_full or chunk.name != series.name:
+                    if chunk is not None:
+                        yield chunk
+                    chunk, chunk_bytes = (
+                        prometheus_client.Metric(series.name, series.help, series.type.value),
+                        0,
+                    )
+                _add(chunk, sample)
+                chunk_bytes += sum(map(len, sample.labels))
+            if chunk is not None:
+                yield chunk
+        of_process = prometheus_client.PROCESS_COLLECTOR, prometheus_client.GC_COLLECTOR
+        for collector in (*of_process, prometheus_client.PLATFORM_COLLECTOR):
+            yield from collector.collect()
+
+
+def _add(chunk: Metric, sample: Sample) -> None:
+    series = sample.series
+    suffix = "_total" if series.type is SeriesType.COUNTER else sample.suffix
+    labels = dict(zip(series.labels, sample.labels, strict=False))
+    chunk.add_sample(series.name + suffix, labels, float(sample.value))
+
+
+class _Chunk(Collector):
+    """A registry of one chunk."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._metric
+
+
+class Exposition:
+    """The text of one scrape, chunk by chunk; remembers how long the last one took."""
+
+    def __init__(self, sources: list[Source], now_ns: Callable[[], int]) -> None:
+        """``sources`` may grow later. Imports prometheus-client."""
+        sources.append(self.of_scrapes)
+        self._collector = BrokerCollector(sources)
+        self._text_of = prometheus_client.generate_latest
+        self._now_ns = now_ns
+        self._seconds = 0.0
+        self._slice_seconds_max = 0.0
+
+    def texts(self) -> Iterator[bytes]:
+        """Each chunk in the text format, empty ones too. Between two of them others may have their turn."""
+        began_ns = slice_ns = self._now_ns()
+        longest_ns, name = 0, ""
+        for chunk in self._collector.collect():
+            text = b""
+            if chunk is not None:
+                text = self._text_of(_Chunk(chunk))
+                if chunk.name == name:
+                    text = text.split(b"\n", 2)[2]  # HELP and TYPE stand before the family's first chunk
+                name = chunk.name
+            longest_ns = max(longest_ns, self._now_ns() - slice_ns)
+            yield text
+            slice_ns = self._now_ns()
+        self._seconds = (slice_ns - began_ns) / 1_000_000_000
+        self._slice_seconds_max = longest_ns / 1_000_000_000
+
+    def of_scrapes(self) -> Iterator[Sample]:
+        """The source that says how long the scrape before took."""
+        yield Sample(SCRAPE_SECONDS, self._seconds)
+        yield Sample(SCRAPE_SLICE_SECONDS, self._slice_seconds_max)

@@ -27,20 +27,23 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.network.addresses import format_address
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.cluster.broker_connection import Connect
-from minikafka.server.http.access import AllowedHosts, Credentials
-from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
-from minikafka.server.runtime.event_loop import LoopLag
-from minikafka.server.runtime.supervisor import Restart
+from minikafka.server.http.server import (
+    AllowedHosts,
+    Credentials,
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+    HttpTls,
+)
+from minikafka.server.runtime.event_loop import LoopLag, Restart
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 
 if TYPE_CHECKING:
-    from minikafka.server.http import coordinator_metrics, exposition, metrics, status
-    from minikafka.server.http.access import HttpTls
+    from minikafka.server.http import coordinator_metrics, metrics, status
 else:
     coordinator_metrics = deferred("minikafka.server.http.coordinator_metrics")
-    exposition = deferred("minikafka.server.http.exposition")
     metrics = deferred("minikafka.server.http.metrics")
     status = deferred("minikafka.server.http.status")
 
@@ -133,8 +136,7 @@ async def _tls(config: BrokerConfig) -> HttpTls | None:
         return None
     from minikafka.config.security import PropertyNames
     from minikafka.security.tls import server_context
-    from minikafka.security.tls_settings import tls_settings
-    from minikafka.server.http.access import HttpTls  # of plain HTTP nothing of this is imported
+    from minikafka.security.tls_settings import tls_settings  # of plain HTTP nothing of this is imported
 
     settings = tls_settings(security, PropertyNames("http."))
     tls = HttpTls(lambda: server_context(settings), settings.files, name=LISTENER_NAME)
@@ -288,7 +290,7 @@ class MetricsPage:
     def __init__(self, figures: Callable[[], ScrapeFigures], clock: Clock) -> None:
         self._figures = figures
         self._clock = clock
-        self._loaded: tuple[ScrapeFigures, exposition.Exposition] | None = None
+        self._loaded: tuple[ScrapeFigures, metrics.Exposition] | None = None
         self._scraping = asyncio.Lock()
         self._begun = 0
         self._last: list[bytes] = []
@@ -325,7 +327,7 @@ class MetricsPage:
             await time_slice.give_way()
         return number, texts
 
-    def _load(self) -> tuple[ScrapeFigures, exposition.Exposition]:
+    def _load(self) -> tuple[ScrapeFigures, metrics.Exposition]:
         """Off the loop, because of the imports: 80 ms, most of them prometheus-client's."""
         figures = self._figures()
-        return figures, exposition.Exposition(figures.sources, self._clock.monotonic_ns)
+        return figures, metrics.Exposition(figures.sources, self._clock.monotonic_ns)

@@ -16,16 +16,26 @@ of any record in it.
 In parts: the cluster and its partitions; the groups that this broker coordinates, and their lag; the share
 partitions of the partitions that it leads (KIP-932), and the members of the streams groups that it
 coordinates, with their tasks (KIP-1071); quotas of clients and of replication, and the last throttles; the
-listeners, and who is connected through them, without passwords, tokens and certificates. The page that draws
-it is in ``page``.
+listeners, and who is connected through them, without passwords, tokens and certificates.
+
+**The page** that draws it, ``/``: one HTML file with its style and its script inside, made of the files in
+``page/``. The browser is told their hashes (Content-Security-Policy), so it runs nothing else, and loads
+nothing from anywhere but the server that it has the page from. There is no build: the scripts stand one after
+the other in one ``<script>``, in the order of ``SCRIPTS``, and share their names.
+
+What the page draws comes as JSON: ``api/…`` from the console (``minikafka.cli.console``), and where there is
+none what a broker says of itself: ``status.json``, ``events.json``, ``purgatory.json``.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -41,18 +51,17 @@ from minikafka.server.apis.diagnostics import KINDS
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import ShardState
-from minikafka.server.http.page import HEADERS
-from minikafka.server.http.page import page as page
 from minikafka.server.http.server import HttpRequest, HttpResponse
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.server.share.hosted_share_partition import HostedSharePartition
+    from minikafka.server.share.share_partitions import HostedSharePartition
     from minikafka.share import share_partition
 else:
     share_partition = deferred("minikafka.share.share_partition")
+
 
 GROUPS_MAX = 200
 OFFSETS_MAX = 500
@@ -77,6 +86,32 @@ PARTITIONS_MAX = 500
 BROKERS_MAX = 200
 
 JSON_CONTENT_TYPE = "application/json"
+
+HTML_CONTENT_TYPE: Final = "text/html; charset=utf-8"
+
+SCRIPTS: Final = (
+    "base",
+    "numbers",
+    "tables",
+    "charts",
+    "routing",
+    "dialog",
+    "why",
+    "cluster",
+    "topics",
+    "topic",
+    "messages",
+    "groups",
+    "group",
+    "reassignments",
+    "access",
+    "events",
+    "purgatory",
+    "questions",
+    "broker",
+    "start",
+)
+"""In this order: what the later ones do when they are read, they do with what is in the earlier ones."""
 
 
 class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
@@ -832,3 +867,42 @@ async def status(services: Services, socket_server: SocketServer, request: HttpR
     """``/status.json``: what the page draws."""
     document = await describe(services, socket_server, topic_filter=request.query.get("topic", ""))
     return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=HEADERS)
+
+
+def _read(name: str) -> bytes:
+    return (Path(__file__).parent / "page" / name).read_bytes()
+
+
+def _hash_of(content: bytes) -> str:
+    """CSP's name of what is between the tags of an element."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
+
+
+_STYLE = b"\n" + _read("style.css")
+
+
+_SCRIPT = b"\n" + b"\n".join(_read(f"{name}.js") for name in SCRIPTS)
+
+
+_HTML = (
+    _read("page.html")
+    .replace(b"<style></style>", b"<style>%b</style>" % _STYLE)
+    .replace(b"<script></script>", b"<script>%b</script>" % _SCRIPT)
+)
+
+
+HEADERS: Final = (
+    (
+        "content-security-policy",
+        f"default-src 'none'; script-src {_hash_of(_SCRIPT)}; style-src {_hash_of(_STYLE)}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+)
+"""Of the page, and of the JSON that it draws."""
+
+
+def page() -> HttpResponse:
+    """``/``."""
+    return HttpResponse(_HTML, content_type=HTML_CONTENT_TYPE, headers=HEADERS)

@@ -16,7 +16,7 @@ Invariants:
 - log start <= last stable offset <= high watermark <= log end (I9);
 - where a partition must be led here, a wrong leader epoch is told before a wrong leader: it says more.
 
-Where it differs from Kafka: see ``replication.isr``.
+Where it differs from Kafka: see ``replication.partition_replicas``.
 
 What the partitions of a broker know of it is apart from them, because it is there before its first one.
 """
@@ -41,8 +41,7 @@ from minikafka.metrics.broker_stats import TopicStats
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.control import LeaderAndIsrPartition
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
-from minikafka.replication.isr import IsrChange, IsrOutcome
-from minikafka.replication.partition_replicas import NO_BROKER_EPOCH, PartitionReplicas
+from minikafka.replication.partition_replicas import NO_BROKER_EPOCH, IsrChange, IsrOutcome, PartitionReplicas
 from minikafka.types import (
     NO_EPOCH,
     NO_LEADER,

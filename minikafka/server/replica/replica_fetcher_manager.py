@@ -31,8 +31,8 @@ from minikafka.server.replica.replica_fetchers import (
     Replicas,
 )
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.server.runtime.java_hash import java_abs, string_hash, to_int
-from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:

@@ -75,7 +75,7 @@ from minikafka.flight_recorder import (
     cut,
     not_recorded,
 )
-from minikafka.log.manager.log_manager import LogManager, Replacement
+from minikafka.log.log_manager import LogManager, Replacement
 from minikafka.log.producers.append import BY_CLIENT, AppendTerms, OutOfOrderSequence
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.broker_stats import BrokerTopicStats
@@ -92,8 +92,14 @@ from minikafka.protocol.control import (
     StopReplicaResponse,
 )
 from minikafka.purgatory import PURGE_INTERVAL, DelayedOperation, DelayedOperationPurgatory, Timer
-from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
-from minikafka.replication.partition_replicas import ReplicaSelector
+from minikafka.replication.partition_replicas import (
+    IsrChange,
+    IsrOutcome,
+    IsrRefused,
+    IsrReread,
+    IsrWritten,
+    ReplicaSelector,
+)
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.replica.partition import BrokerContext
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
@@ -856,7 +862,7 @@ class ReplicaManager:
             await time_slice.give_way()
 
     def _clear_eligible(self, partition: Partition) -> None:
-        """See ``replication.isr``; looked at when the leadership, the ISR or the configuration changes."""
+        """See ``IsrState``; looked at when the leadership, the ISR or the configuration changes."""
         change = partition.maybe_clear_eligible()
         if change is not None:
             self._submit(partition, change)

@@ -5,7 +5,7 @@ log lines.
 
 **File descriptors**: how many this process may have, and what they are for. Kafka keeps every segment's files
 open and asks for a limit of 100,000. Here the limit bounds connections and how many files stay open, not how
-many partitions there can be (``log/files/open_files``).
+many partitions there can be (``log/files``).
 
 **Time for garbage.** A full collection goes through everything while all threads stand still: 15 ms for each
 1,000 partitions, to find next to nothing, since partitions stay. What has lived through one is therefore set

@@ -53,7 +53,7 @@ from minikafka.security.oauthbearer import (
 )
 from minikafka.security.sasl import PlainServer, PlainUsers, SaslServer
 from minikafka.security.scram import ScramCredential, ScramServer, ScramUser, unknown_user_credential
-from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.delegation_tokens import DelegationTokens
 from minikafka.server.security.sasl_authenticator import (

@@ -39,12 +39,12 @@ from minikafka.types import NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
 if TYPE_CHECKING:
     from minikafka.coordinator.group.environment import ShareGroupSettings
     from minikafka.server.cluster.features import FinalizedFeatures
-    from minikafka.server.configs.service import ConfigService
+    from minikafka.server.config_service import ConfigService
     from minikafka.server.replica.partition import Partition
     from minikafka.server.replica.replica_manager import ReplicaManager
     from minikafka.server.runtime.log_io import LogIo
-    from minikafka.server.share.hosted_share_partition import ShareCounts
-    from minikafka.server.topics.topic_service import TopicService
+    from minikafka.server.share.share_partitions import ShareCounts
+    from minikafka.server.topic_service import TopicService
     from minikafka.share.share_partition import Run
 
 logger = logging.getLogger(__name__)

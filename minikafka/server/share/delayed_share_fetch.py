@@ -24,7 +24,7 @@ from minikafka.purgatory import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.share.hosted_share_partition import FetchFigures, HostedSharePartition, ShareCounts
+from minikafka.server.share.share_partitions import FetchFigures, HostedSharePartition, ShareCounts
 from minikafka.share.share_partition import AcquiredRecords, AcquireMode, FetchedBatch
 from minikafka.types import Buffer, Offset
 

@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING
 
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.manager.disk_work import DirectorySync
-from minikafka.log.manager.log_manager import Replacement
+from minikafka.log.log_directories import DirectorySync
+from minikafka.log.log_manager import Replacement
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.supervisor import Restart
+from minikafka.server.runtime.event_loop import Restart
 from minikafka.server.services import Services
 from minikafka.server.storage.maintenance import DiskWriter
 from minikafka.types import NO_EPOCH, TopicPartition

@@ -24,13 +24,13 @@ from minikafka.clock import Clock
 from minikafka.deferred import deferred
 from minikafka.errors import KafkaError
 from minikafka.files import Files, OsFiles
-from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
+from minikafka.log.staged_compaction import CompactionJob, CompactionResult
 from minikafka.system_clock import SystemClock
 
 if TYPE_CHECKING:
-    from minikafka.log.compaction import cleaner
+    from minikafka.log import cleaner
 else:
-    cleaner = deferred("minikafka.log.compaction.cleaner")
+    cleaner = deferred("minikafka.log.cleaner")
 
 NICENESS = 19
 """The least priority there is: a broker that wants the core gets it."""

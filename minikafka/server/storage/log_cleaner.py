@@ -59,11 +59,11 @@ from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.flight_recorder import LogCompacted, cut
-from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, dirtiest
-from minikafka.log.manager.disk_work import SwapSync
+from minikafka.log.cleanable_log import CleanableLog, check_manifest, dirtiest
+from minikafka.log.log_directories import SwapSync
 from minikafka.named_tuple import NamedTuple
+from minikafka.server.runtime.event_loop import Restart
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.compaction_process import Pace
@@ -71,14 +71,14 @@ from minikafka.server.storage.maintenance import DiskWriter
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.log.compaction import cleaner
-    from minikafka.log.compaction import staged_compaction as staged
-    from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
+    from minikafka.log import cleaner
+    from minikafka.log import staged_compaction as staged
     from minikafka.log.segment.log_segments import DeletedFiles
+    from minikafka.log.staged_compaction import CompactionJob, CompactionResult
     from minikafka.log.unified_log import UnifiedLog
 else:
-    cleaner = deferred("minikafka.log.compaction.cleaner")
-    staged = deferred("minikafka.log.compaction.staged_compaction")
+    cleaner = deferred("minikafka.log.cleaner")
+    staged = deferred("minikafka.log.staged_compaction")
 
 logger = logging.getLogger(__name__)
 
@@ -418,7 +418,7 @@ class LogCleaner:
     # What others have compacted
 
     async def swap_in_staged(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None:
-        """Put in what a job has prepared beside a log (``log.compaction.staged_compaction``).
+        """Put in what a job has prepared beside a log (``log.staged_compaction``).
 
         Args:
             manifest_id: of the manifest that is meant.

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from minikafka.errors import KafkaError, StartError
 from minikafka.files import is_disk_failure
-from minikafka.log.files.open_files import Flush
-from minikafka.log.manager.disk_work import DiskWork, FileRemoval, run_all
+from minikafka.log.files import Flush
+from minikafka.log.log_directories import DiskWork, FileRemoval, run_all
 from minikafka.server.replica.pending_disk_work import DiskWorkBatch, PendingDiskWork
-from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import TimeSlice
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition

@@ -40,7 +40,7 @@ from crc32c import crc32c
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from minikafka.log.files.names import parse_file_name
+from minikafka.log.files import parse_file_name
 from minikafka.spark.analyze.analysis import Difference, LogId, ReplicaBatch, ReplicaComparison
 from minikafka.spark.analyze.inputs import LogDirectory, known_broker
 from minikafka.spark.source.log_files import PartitionLog

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from minikafka.errors import MinikafkaError
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     CorruptCheckpoint,

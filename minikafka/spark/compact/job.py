@@ -34,19 +34,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import StartError
 from minikafka.files import DirectoryLock, Files, make_private_directory
-from minikafka.log.compaction.cleaner import read_aborted
-from minikafka.log.compaction.staged_compaction import (
-    CompactionManifest,
-    CompactionResult,
-    SourceSegment,
-    StagedSource,
-    epochs_below,
-    finish_interrupted,
-    staging_directory,
-    swap_offline,
-    write_manifest,
-)
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
@@ -57,7 +45,19 @@ from minikafka.log.files.checkpoint import (
     read_offsets,
     read_partition_metadata,
 )
-from minikafka.log.files.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
+from minikafka.log.cleaner import read_aborted
+from minikafka.log.files import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
+from minikafka.log.staged_compaction import (
+    CompactionManifest,
+    CompactionResult,
+    SourceSegment,
+    StagedSource,
+    epochs_below,
+    finish_interrupted,
+    staging_directory,
+    swap_offline,
+    write_manifest,
+)
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark import register
 from minikafka.spark.compact.plan import (

@@ -2,7 +2,7 @@
 group of segments without the others. Kafka: ``LogCleanerManager.cleanableOffsets``,
 ``Cleaner.buildOffsetMap``, with a shuffle instead of a map in memory.
 
-The bounds are the broker's (``log.manager.cleanable_log``): nothing at or above the last stable offset,
+The bounds are the broker's (``log.cleanable_log``): nothing at or above the last stable offset,
 which is at most the high watermark; not the active segment; nothing from the first segment on that holds
 a record younger than ``min.compaction.lag.ms``. The high watermark is the checkpoint's, which a running
 broker writes every few seconds, and the last stable offset is where the first transaction without a
@@ -37,22 +37,22 @@ from pyspark.sql import functions as f
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.compaction.cleaner import (
+from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
+from minikafka.log.cleaner import (
     BatchRetention,
     CleanedSegment,
     CleanedTransactions,
     RetainedOffsets,
     copy_segments,
 )
-from minikafka.log.compaction.staged_compaction import (
+from minikafka.log.segment.indexes import AbortedTransaction
+from minikafka.log.staged_compaction import (
     CompactedSegment,
     CompactionJob,
     LastRecord,
     SourceSegment,
     group_segments,
 )
-from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
-from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.runtime.storage import UnusableLocation
 from minikafka.types import Buffer, TopicPartition

@@ -57,7 +57,7 @@ from pyspark.sql import functions as F
 
 from minikafka.errors import UNDECODABLE
 from minikafka.files import OsFiles, make_private_directory
-from minikafka.log.files.checkpoint import PARTITION_METADATA, decode_partition_metadata, encode_uuid
+from minikafka.log.checkpoint import PARTITION_METADATA, decode_partition_metadata, encode_uuid
 from minikafka.metrics.series import (
     BYTES,
     DAMAGED_BATCHES,

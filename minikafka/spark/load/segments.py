@@ -47,7 +47,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from minikafka.files import OsFiles, open_regular
-from minikafka.log.files.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from minikafka.log.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from minikafka.log.segment.indexes import OFFSET_INDEX_ENTRY, RELATIVE_OFFSET_MAX, TIME_INDEX_ENTRY
 from minikafka.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header
 from minikafka.protocol.records.compression import CompressionType, compress

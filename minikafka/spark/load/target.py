@@ -41,8 +41,7 @@ import msgspec
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import UNDECODABLE, StartError
 from minikafka.files import Files, make_private_directory, open_regular
-from minikafka.log.compaction.staged_compaction import is_interrupted
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CLEAN_SHUTDOWN_MARKER,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
@@ -60,7 +59,7 @@ from minikafka.log.files.checkpoint import (
     read_offsets,
     write_clean_shutdown_marker,
 )
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     UNFINISHED_IMPORT,
@@ -72,6 +71,7 @@ from minikafka.log.files.names import (
 )
 from minikafka.log.producers.snapshot import encode_snapshot
 from minikafka.log.segment.segment import CorruptSegment, LogSegment
+from minikafka.log.staged_compaction import is_interrupted
 from minikafka.spark.load.segments import SEGMENT_FILES, MadeSegment
 from minikafka.spark.runtime.session import JobError
 from minikafka.types import TopicPartition

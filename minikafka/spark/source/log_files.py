@@ -35,13 +35,13 @@ import numpy as np
 import numpy.typing as npt
 
 from minikafka.errors import MinikafkaError
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     REPLICATION_OFFSET_CHECKPOINT,
     decode_offsets,
 )
-from minikafka.log.files.names import (
+from minikafka.log.files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,

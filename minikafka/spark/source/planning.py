@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Final
 
 from minikafka.errors import KafkaError, MinikafkaError
-from minikafka.log.files.names import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
+from minikafka.log.files import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
 from minikafka.log.producers.state import read_marker
 from minikafka.log.segment.indexes import AbortedTransaction, decode_aborted

@@ -32,7 +32,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from minikafka.errors import KafkaError, MinikafkaError
-from minikafka.log.files.names import DELETED_SUFFIX, LOG_SUFFIX, file_name
+from minikafka.log.files import DELETED_SUFFIX, LOG_SUFFIX, file_name
 from minikafka.log.segment.indexes import AbortedTransaction
 from minikafka.protocol.records.batch import (
     COMPRESSION_MASK,

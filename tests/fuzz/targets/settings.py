@@ -33,7 +33,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ConfigError, KafkaError
 from minikafka.regex import compile_regex
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer, _Conversation
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.spark.source.options import KNOWN_OPTIONS, BadOption, Reading, parse_options
 from tests.fuzz.target import Target
 

@@ -20,8 +20,7 @@ from minikafka.cli.dump_log import command as dump_log
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ConfigError, KafkaError
-from minikafka.log.compaction.cleaner import raw_records, rebuild_batch
-from minikafka.log.files.checkpoint import (
+from minikafka.log.checkpoint import (
     CorruptCheckpoint,
     EpochEntry,
     MetaProperties,
@@ -34,7 +33,8 @@ from minikafka.log.files.checkpoint import (
     encode_offsets,
     encode_partition_metadata,
 )
-from minikafka.log.files.names import parse_directory_name, parse_file_name
+from minikafka.log.cleaner import raw_records, rebuild_batch
+from minikafka.log.files import parse_directory_name, parse_file_name
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
 from minikafka.log.segment.fetch_data import FetchIsolation

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from minikafka.cli.dump_log.files import Verifier
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import META_PROPERTIES
+from minikafka.log.checkpoint import META_PROPERTIES
 
 
 def assert_undamaged(root: Path) -> None:

@@ -84,7 +84,7 @@ async def test_brokers_their_defaults_and_their_loggers(configs: Run, tmp_path: 
         "  min.insync.replicas=1 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:"
         "min.insync.replicas=1}",
     ]
-    logger = "minikafka.server.configs.service"
+    logger = "minikafka.server.config_service"
     assert (await configs("--alter", "--broker-logger", "1", "--add-config", f"{logger}=DEBUG"))[0] == 0
     _, lines, _ = await configs("--describe", "--broker-logger", "1")
     assert f"  {logger}=DEBUG sensitive=false synonyms={{}}" in lines

@@ -172,7 +172,7 @@ def test_a_new_controller_distrusts_who_came_back_uncleanly_before_it_was_electe
 
 
 def test_the_leader_is_told_who_is_eligible() -> None:
-    """It commits nothing without them: see ``replication.isr``."""
+    """It commits nothing without them: see ``replication.partition_replicas``."""
     assert shrunk_to_one().told(1, "t").eligible == (2,)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.controller.partition_state_machine import (
+from minikafka.controller.state_machines import (
     after_unclean_shutdown,
     controlled_shutdown_election,
     election_after_absence,

@@ -7,8 +7,7 @@ from typing import Any
 from minikafka.controller import effects
 from minikafka.controller.context import PartitionStatus
 from minikafka.controller.effects import Step
-from minikafka.controller.machines import Machines
-from minikafka.controller.partition_state_machine import ElectionStrategy, StateChanges
+from minikafka.controller.state_machines import ElectionStrategy, Machines, StateChanges
 from minikafka.types import BrokerId, TopicPartition
 from tests.unit.controller.driver import FakeStore, state
 

@@ -17,8 +17,7 @@ from minikafka.controller.context import (
     StateChangeFailed,
 )
 from minikafka.controller.effects import Step, TopicRecord, VersionedState
-from minikafka.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
-from minikafka.controller.replica_state_machine import ReplicaStateMachine
+from minikafka.controller.state_machines import ElectionStrategy, PartitionStateMachine, ReplicaStateMachine
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 from tests.unit.controller.driver import UUID, FakeStore, Send, state
 

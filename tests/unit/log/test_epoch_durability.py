@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.log.files.open_files import Flush
-from minikafka.log.manager.disk_work import run_all
+from minikafka.log.files import Flush
+from minikafka.log.log_directories import run_all
 from tests.unit.log.log_helpers import FailingFiles, append, batch, open_log, small_config
 
 EPOCHS = "leader-epoch-checkpoint"

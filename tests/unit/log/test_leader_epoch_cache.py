@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minikafka.errors import InvariantError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import CorruptCheckpoint
+from minikafka.log.checkpoint import CorruptCheckpoint
 from minikafka.log.leader_epoch_cache import UNDEFINED, EpochEntry, LeaderEpochCache
 
 

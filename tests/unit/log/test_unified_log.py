@@ -9,7 +9,7 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.files import OpenFiles
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.segment.fetch_data import ColdRead
 from minikafka.protocol.records.records import ControlRecordType

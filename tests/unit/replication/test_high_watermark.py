@@ -7,8 +7,13 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.replication.isr import IsrChange, IsrState
-from minikafka.replication.partition_replicas import NEVER_MS, ReplicaProgress, leader_high_watermark
+from minikafka.replication.partition_replicas import (
+    NEVER_MS,
+    IsrChange,
+    IsrState,
+    ReplicaProgress,
+    leader_high_watermark,
+)
 from minikafka.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 LAG_MS = 1000

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from minikafka.errors import InvariantError
-from minikafka.replication.isr import (
+from minikafka.replication.partition_replicas import (
     IsrChange,
     IsrPhase,
     IsrRefused,

@@ -22,8 +22,7 @@ from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.hosted_shard import HostedShard, RequestTicket
-from minikafka.server.coordinator.service import load_time_sensor
-from minikafka.server.coordinator.topic import CoordinatorTopic, offsets_topic
+from minikafka.server.coordinator.service import CoordinatorTopic, load_time_sensor, offsets_topic
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import Replicas, run
 

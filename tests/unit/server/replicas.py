@@ -18,7 +18,7 @@ from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.log_manager import LogManager
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.sensors import WindowConfig
 from minikafka.protocol.control import (
@@ -33,8 +33,7 @@ from minikafka.protocol.control import (
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.purgatory import Timer
-from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
-from minikafka.replication.partition_replicas import ReplicaSelector
+from minikafka.replication.partition_replicas import IsrChange, IsrOutcome, IsrWritten, ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.replica.delayed_operations import Fetch
 from minikafka.server.replica.partition import Partition

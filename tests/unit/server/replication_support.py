@@ -37,7 +37,7 @@ from minikafka.server.replica.replica_fetcher_manager import (
     ReplicaFetcherManager,
 )
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.types import BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 from tests.support.codec import decode_request, encode_response, fetch_response
 from tests.unit.server.disk import Disk

@@ -17,7 +17,7 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.server.cluster.metadata_cache import TopicMetadata
-from minikafka.server.topics.topic_service import CreatedTopic, TopicService
+from minikafka.server.topic_service import CreatedTopic, TopicService
 from minikafka.types import TopicPartition
 from tests.unit.server.disk import Disk
 

@@ -22,8 +22,8 @@ from minikafka.server.broker import Broker
 from minikafka.server.cluster import coordination_store
 from minikafka.server.cluster.features import FinalizedFeatureStore
 from minikafka.server.cluster_membership import ClusterMembership
-from minikafka.server.configs.service import ConfigService
-from minikafka.server.configs.store import ConfigChangeListener
+from minikafka.server.config_service import ConfigService
+from minikafka.server.config_store import ConfigChangeListener
 from minikafka.server.controller.store import ControllerStore
 from minikafka.server.security.acl_authorizer import AclStore
 from minikafka.testing.simulation.disk import failing

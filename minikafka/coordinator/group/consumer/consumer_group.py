@@ -17,7 +17,7 @@ Stable          all members own their targets
 **One member**: what it told about itself, and what it owns. Kafka: ``ConsumerGroupMember``, ``MemberState``.
 A member is exactly its two records: it is replaced when one of them is written, never changed.
 
-**A change** may end a classic group or begin one: ``GroupDraft`` (``modern_group``).
+**A change** may end a classic group or begin one: ``GroupDraft`` (``group``).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordinator.group.classic_group import ClassicGroup
-from minikafka.coordinator.group.group import member_bytes
-from minikafka.coordinator.group.messages import ListedGroup
-from minikafka.coordinator.group.modern_group import (
+from minikafka.coordinator.group.group import (
     Draft,
     ModernGroup,
     ModernMember,
     RecordKeys,
     check_commit_version,
     count_names,
+    member_bytes,
 )
+from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -53,13 +53,13 @@ from minikafka.coordinator.group.consumer.consumer_group import (
 )
 from minikafka.coordinator.group.consumer.target import bump_epoch, subscribed_topic_ids
 from minikafka.coordinator.group.environment import TopicImage
-from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, MayDescribe
-from minikafka.coordinator.group.modern_group import (
+from minikafka.coordinator.group.group import (
     LEAVE_STATIC_EPOCH,
     fenced_member_epoch,
     replace_static_member,
     unreleased_instance_id,
 )
+from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, MayDescribe
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.internal.group_records import (

@@ -5,8 +5,8 @@ KIP-848 (``consumer.consumer_groups``), with tasks in the place of partitions:
 
 1. what the member tells, the topics as they are (``topology``) and how tasks are to be assigned:
    if any of that is new, a new group epoch;
-2. for a new group epoch, a new target assignment (``task_assignor``), beside the loop if that takes long;
-3. one step of this member from the tasks that it has to its target (``reconciliation``).
+2. for a new group epoch, a new target assignment (``task_assignment``), beside the loop if that takes long;
+3. one step of this member from the tasks that it has to its target (``task_assignment``).
 
 The first member brings the topology, which stays the group's: later ones must have the same, or an older one,
 of which they are told. Internal topics that are missing are named in the result; who serves the request has
@@ -37,7 +37,25 @@ from minikafka.coordinator.group.environment import (
     StreamsGroupSettings,
     TopicImage,
 )
-from minikafka.coordinator.group.group import GroupMap
+from minikafka.coordinator.group.group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    GroupMap,
+    carry_out,
+    check_memory,
+    check_room,
+    compute_assignment,
+    find_group,
+    forget_timers,
+    group_of_record,
+    is_computed_beside,
+    may_assign,
+    replace_static_member,
+    revocation_timer,
+    session_timer,
+    unreleased_instance_id,
+)
 from minikafka.coordinator.group.messages import (
     Answer,
     DescribedStreamsGroup,
@@ -53,35 +71,6 @@ from minikafka.coordinator.group.messages import (
     StreamsStatus,
     Ticket,
 )
-from minikafka.coordinator.group.modern_group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    carry_out,
-    check_memory,
-    check_room,
-    compute_assignment,
-    find_group,
-    forget_timers,
-    group_of_record,
-    is_computed_beside,
-    may_assign,
-    replace_static_member,
-    revocation_timer,
-    session_timer,
-    unreleased_instance_id,
-)
-from minikafka.coordinator.group.streams.reconciliation import Reconciliation, StreamsMemberState
-from minikafka.coordinator.group.streams.requests import (
-    check_request,
-    check_tasks,
-    described_group,
-    is_same_topology,
-    metadata_of,
-    owned_tasks,
-    some_tasks,
-    task_offsets,
-)
 from minikafka.coordinator.group.streams.streams_group import (
     NO_METADATA,
     NO_TARGET,
@@ -90,11 +79,25 @@ from minikafka.coordinator.group.streams.streams_group import (
     StreamsGroup,
     StreamsGroupDraft,
     StreamsGroupMember,
+    check_request,
+    check_tasks,
+    described_group,
+    is_same_topology,
+    metadata_of,
+    owned_tasks,
     parse_topology,
     required_topics,
+    some_tasks,
+    task_offsets,
     topology_bytes,
 )
-from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign, cost_of
+from minikafka.coordinator.group.streams.task_assignment import (
+    MemberSpec,
+    Reconciliation,
+    StreamsMemberState,
+    assign,
+    cost_of,
+)
 from minikafka.coordinator.group.streams.topology import ConfiguredTopology, Tasks, configure
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
@@ -691,7 +694,7 @@ class StreamsGroups:
         begins_delay: bool = False,
         retry: GroupOperation | None = None,
     ) -> Effects:
-        """See ``modern_group.carry_out``."""
+        """See ``group.carry_out``."""
         group_id, notes = draft.group.group_id, draft.group.notes
 
         def after(now_ms: int) -> Effects:

@@ -23,7 +23,7 @@ from minikafka.cli.dump_log.segment import FINDINGS_MAX
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.log_manager import LogManager
 from minikafka.log.producers.append import AppendOrigin
 from minikafka.protocol.records.batch import CompressionType
 from minikafka.protocol.records.records import ControlRecordType, EndTransactionMarker, Record, build_batch

@@ -15,7 +15,7 @@ from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
 from minikafka.network.limits import ConnectionLimits
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.server.quota.connection_limits import apply_ip_quota
+from minikafka.server.client_quotas import apply_ip_quota
 
 ALTER, DESCRIBE = ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.DESCRIBE_CLIENT_QUOTAS
 EXACT, DEFAULT, ANY = 0, 1, 2

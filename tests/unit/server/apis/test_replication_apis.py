@@ -20,7 +20,7 @@ from minikafka.protocol.control import (
     UpdateMetadataRequest,
 )
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.replication.isr import IsrWritten
+from minikafka.replication.partition_replicas import IsrWritten
 from minikafka.server import cluster_membership
 from minikafka.server.apis.shared.current_leader import LEADER_HINT_SUPPRESS_MS
 from minikafka.server.broker import Broker

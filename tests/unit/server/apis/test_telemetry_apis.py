@@ -51,7 +51,7 @@ async def test_a_client_is_left_alone_while_nothing_is_subscribed(admin_broker: 
 
 
 async def test_a_subscription_is_served(admin_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, logger="minikafka.server.quota.client_metrics")
+    caplog.set_level(logging.DEBUG, logger="minikafka.server.client_metrics")
     await admin_broker.configs.alter(
         ConfigResource(ConfigResourceType.CLIENT_METRICS, "lag"),
         {

@@ -18,11 +18,15 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.control import ListenerEndpoint, LiveBroker, UpdateMetadataRequest
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
+from minikafka.replication.partition_replicas import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.server.cluster.broker_connection import ControllerConnection
 from minikafka.server.cluster.metadata_cache import MetadataCache
-from minikafka.server.controller.alter_partition import CurrentState, Outcome, ProposedIsr
-from minikafka.server.controller.alter_partition_manager import AlterPartitionManager
+from minikafka.server.controller.alter_partition import (
+    AlterPartitionManager,
+    CurrentState,
+    Outcome,
+    ProposedIsr,
+)
 from minikafka.types import BrokerId, LeaderEpoch, PartitionState, TopicPartition
 from tests.unit.server.virtual_time import in_virtual_time, passing
 

@@ -38,11 +38,11 @@ from minikafka.protocol.control import (
 )
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.registration import SessionKeeper, current_controller
-from minikafka.server.configs.service import ConfigService
+from minikafka.server.config_service import ConfigService
 from minikafka.server.controller.alter_partition import CurrentState, ProposedIsr
 from minikafka.server.controller.loop import ControllerLoop, EventQueue
 from minikafka.server.controller.store import PartitionStates
-from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, ReplicaAssignment, TopicPartition
 from tests.unit.server.virtual_store import SESSION_TIMEOUT_MS, freeze, open_store
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing

@@ -9,7 +9,7 @@ from minikafka.controller.context import ControllerContext
 from minikafka.controller.effects import VersionedState
 from minikafka.flight_recorder import ControllerStep, Event, IsrChanged, LeaderElected
 from minikafka.protocol.control import LiveBroker
-from minikafka.server.controller.step_recorder import StepRecorder, cause_of
+from minikafka.server.controller.loop import StepRecorder, cause_of
 from minikafka.types import BrokerId, ElectionType, LeaderEpoch, PartitionState, TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)

@@ -29,7 +29,7 @@ from minikafka.server.coordinator.transaction_service import (
     _answered,
     request_body,
 )
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.running import eventually
 

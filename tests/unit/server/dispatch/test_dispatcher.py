@@ -30,12 +30,12 @@ from minikafka.protocol.wire.api_versions import (
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
 from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster.features import DEFAULT_LEVELS, SHARE_VERSION, FinalizedFeatures
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
+from minikafka.server.runtime.event_loop import Supervisor
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.steps import Steps

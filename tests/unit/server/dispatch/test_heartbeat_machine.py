@@ -35,11 +35,10 @@ from minikafka.metrics.sensors import Metrics
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
 from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.server.coordinator.assembly import BrokerGroupSettings, CachedTopics
+from minikafka.server.assembly import BrokerGroupSettings, CachedTopics
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.hosted_shard import RequestTicket
-from minikafka.server.coordinator.service import load_time_sensor
-from minikafka.server.coordinator.topic import CoordinatorTopic, offsets_topic
+from minikafka.server.coordinator.service import CoordinatorTopic, load_time_sensor, offsets_topic
 from minikafka.server.dispatch.repeated_heartbeat import RepeatedHeartbeat
 from tests.support.fake_authorizer import Right
 from tests.unit.coordinator.group.classic.driver import subscription

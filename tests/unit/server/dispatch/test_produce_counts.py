@@ -25,9 +25,9 @@ from minikafka.protocol.wire.codec import encode_request
 from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.apis import produce as slow_path
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_produce import RepeatedProduce
-from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.work_scheduler import WorkScheduler

@@ -23,12 +23,12 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
 from minikafka.security.acl import ANONYMOUS
 from minikafka.server.apis import HANDLERS
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster.features import FinalizedFeatures
 from minikafka.server.dispatch import dispatcher
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_heartbeat import RepeatedHeartbeat
 from minikafka.server.dispatch.repeated_produce import RepeatedProduce
-from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests import request_channel_metrics
 from minikafka.server.runtime.fast_paths import NEVER, FastPaths
 from minikafka.server.runtime.work_scheduler import WorkScheduler

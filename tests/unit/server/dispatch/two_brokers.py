@@ -30,9 +30,9 @@ from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.security.acl import ANONYMOUS, AclOperation, ResourceType
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import drop_fast_paths_with_changes
+from minikafka.server.client_quotas import CLIENT_LIFE_MS, ClientQuotas
 from minikafka.server.cluster.features import FinalizedFeatures, FinalizedFeatureStore
 from minikafka.server.dispatch.dispatcher import Dispatcher, Handler
-from minikafka.server.quota.client_quotas import CLIENT_LIFE_MS, ClientQuotas
 from minikafka.server.requests import RequestContext, request_channel_metrics
 from minikafka.server.runtime import fast_paths
 from minikafka.server.runtime.fast_paths import FastPath, FastPaths

@@ -10,10 +10,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from minikafka.metrics.broker_stats import AuthenticationMetrics
-from minikafka.server.http import access
-from minikafka.server.http.access import AllowedHosts, Credentials, Failures
-from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.http import server
+from minikafka.server.http.server import (
+    AllowedHosts,
+    Credentials,
+    Failures,
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+)
+from minikafka.server.runtime.event_loop import Supervisor
 from tests.unit.server.http_client import ask, read_answer, say
 
 TOKEN = "c2VjcmV0-of_prometheus"
@@ -222,7 +228,7 @@ async def test_who_guesses_is_held_back_and_who_is_known_is_not(
 
     statuses = [
         (await ask(address_of(guarded), "/metrics", headers=bearer(f"guess-{number}"))).status
-        for number in range(access.FAILURES_AT_ONCE + 5)
+        for number in range(server.FAILURES_AT_ONCE + 5)
     ]
     assert statuses.count(429) >= 1
     held_back = await ask(address_of(guarded), "/metrics", headers=bearer("another-guess"))
@@ -239,7 +245,7 @@ async def test_who_guesses_is_held_back_and_who_is_known_is_not(
 def test_failures_are_forgiven_one_a_second() -> None:
     now_s = 100.0
     failures = Failures(lambda: now_s)
-    for _ in range(access.FAILURES_AT_ONCE):
+    for _ in range(server.FAILURES_AT_ONCE):
         assert failures.wait_s("10.0.0.1") == 0
         failures.add("10.0.0.1")
     assert failures.wait_s("10.0.0.1") == pytest.approx(1)
@@ -254,7 +260,7 @@ def test_failures_are_forgiven_one_a_second() -> None:
 
 def test_the_addresses_of_one_ipv6_network_are_one() -> None:
     failures = Failures(lambda: 0.0)
-    for number in range(access.FAILURES_AT_ONCE):
+    for number in range(server.FAILURES_AT_ONCE):
         failures.add(f"2001:db8::{number:x}")
     assert failures.wait_s("2001:db8::ffff") > 0
     assert failures.wait_s("2001:db8:0:1::1") == 0
@@ -262,8 +268,8 @@ def test_the_addresses_of_one_ipv6_network_are_one() -> None:
 
 def test_many_addresses_take_no_more_memory_and_open_no_door() -> None:
     failures = Failures(lambda: 0.0)
-    for number in range(access.ADDRESSES_MAX + 50):
+    for number in range(server.ADDRESSES_MAX + 50):
         failures.add(f"10.{number >> 8}.{number & 255}.1")
-    assert repr(failures) == f"Failures({access.ADDRESSES_MAX + 1} addresses)"
+    assert repr(failures) == f"Failures({server.ADDRESSES_MAX + 1} addresses)"
     assert failures.wait_s("192.0.2.1") > 0  # those that are left share an allowance
     assert failures.wait_s("10.0.0.1") == 0

@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from minikafka.server.http.access import Credentials
-from minikafka.server.http.server import BODY_BYTES_MAX, HttpRequest, HttpResponse, HttpServer
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.http.server import BODY_BYTES_MAX, Credentials, HttpRequest, HttpResponse, HttpServer
+from minikafka.server.runtime.event_loop import Supervisor
 from tests.unit.server.http_client import ask, say
 
 USERS = Credentials(tokens=("a-token",), users=())

@@ -13,8 +13,7 @@ import pytest
 
 from minikafka.errors import ConfigError
 from minikafka.server.http import server as http_server
-from minikafka.server.http.access import HttpTls
-from minikafka.server.http.server import HttpRequest, HttpResponse
+from minikafka.server.http.server import HttpRequest, HttpResponse, HttpTls
 from minikafka.testing import Broker
 from tests.support.certificates import CertificateAuthority
 from tests.unit.server.http_client import ask

@@ -18,7 +18,7 @@ from minikafka.config.topic import ALL
 from minikafka.metrics.names import ALL_SERIES, CONTROLLER_EVENTS, PURGATORY_SIZE
 from minikafka.metrics.series import Sample, Series, SeriesType
 from minikafka.server.http import coordinator_metrics, metrics
-from minikafka.server.http.exposition import CHUNK_SAMPLES, Exposition
+from minikafka.server.http.metrics import CHUNK_SAMPLES, Exposition
 from minikafka.server.http.pages import METRICS_CONTENT_TYPE, reasons_not_ready
 from minikafka.server.replica.replica_fetchers import FetcherStats, LeaderEndpoint
 from minikafka.server.runtime import work_scheduler

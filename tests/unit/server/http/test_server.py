@@ -12,7 +12,7 @@ import pytest
 from minikafka.errors import StartError
 from minikafka.server.http import server as http_server
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.event_loop import Supervisor
 from tests.unit.server.http_client import ask, read_answer, say
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from minikafka.server.http import page
+from minikafka.server.http import status
 from minikafka.server.http.status import Status
 from minikafka.testing import Broker
 from tests.unit.server.http_client import Answer, ask
@@ -55,9 +55,9 @@ async def test_the_script_makes_no_markup_out_of_names(broker: Broker) -> None:
 
 
 def test_each_script_of_the_folder_is_in_the_page() -> None:
-    folder = Path(page.__file__).parent
-    assert {path.stem for path in folder.glob("*.js")} == set(page.SCRIPTS)
-    assert len(page.SCRIPTS) == len(set(page.SCRIPTS))
+    folder = Path(status.__file__).parent / "page"
+    assert {path.stem for path in folder.glob("*.js")} == set(status.SCRIPTS)
+    assert len(status.SCRIPTS) == len(set(status.SCRIPTS))
 
 
 async def test_the_json_is_the_document_and_never_kept(broker: Broker) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.network.connection import PendingResponse
-from minikafka.replication.isr import IsrWritten
+from minikafka.replication.partition_replicas import IsrWritten
 from minikafka.server.replica.delayed_operations import DelayedProduce, UncommittedAppend
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.replicas import LAG_MS, OTHER, TP, Replicas, code, run

@@ -10,7 +10,7 @@ import pytest
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode
 from minikafka.log.append import UnexpectedAppendOffset
-from minikafka.log.files.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offsets
+from minikafka.log.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offsets
 from minikafka.types import LeaderEpoch, Offset
 from tests.unit.server.replicas import TP, Replicas, batch, leader_batches
 

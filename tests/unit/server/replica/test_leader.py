@@ -16,8 +16,7 @@ from minikafka.errors import ErrorCode
 from minikafka.log.log_reader import LogReader
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
-from minikafka.replication.isr import IsrRefused, IsrReread, IsrWritten
-from minikafka.replication.partition_replicas import ReplicaProgress
+from minikafka.replication.partition_replicas import IsrRefused, IsrReread, IsrWritten, ReplicaProgress
 from minikafka.server.replica.partition import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode
-from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
+from minikafka.replication.partition_replicas import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.types import BrokerId
 from tests.unit.server.replicas import ALL, BROKER_EPOCH, LAG_MS, ONE, Replicas, batch, state_of
 

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from minikafka.server.runtime import supervisor as supervisor_module
-from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.server.runtime import event_loop as supervisor_module
+from minikafka.server.runtime.event_loop import Restart, Supervisor
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from minikafka.security.jaas import sasl_client
 from minikafka.security.sasl import PlainServer, PlainUsers
 from minikafka.security.scram import credential_of, make_credential, salted_password
 from minikafka.server.broker import Broker
-from minikafka.server.configs.store import ConfigStore, alter_scram_credentials
+from minikafka.server.config_store import ConfigStore, alter_scram_credentials
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security import sasl_authenticator
 from minikafka.server.security.authentication import UNSECURED_VALIDATOR, Authentication

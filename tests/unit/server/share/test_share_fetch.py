@@ -29,7 +29,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.broker import Broker
 from minikafka.server.http import coordinator_metrics, metrics
 from minikafka.server.http.coordinator_metrics import share_groups, share_partitions_left_out
-from minikafka.server.share.hosted_share_partition import SharePartitionFigures
+from minikafka.server.share.share_partitions import SharePartitionFigures
 from minikafka.server.tracing.tracer import SessionOptions
 from minikafka.types import TopicPartition
 from tests.unit.server.running import eventually, running, topics_of, until

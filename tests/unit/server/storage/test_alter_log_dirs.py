@@ -14,7 +14,7 @@ import pytest
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode
-from minikafka.log.manager.log_manager import PREFERRED_DIRECTORIES_MAX
+from minikafka.log.log_manager import PREFERRED_DIRECTORIES_MAX
 from minikafka.log.segment.fetch_data import ColdRead
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager

@@ -19,11 +19,11 @@ from minikafka.clock import ManualClock
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ConfigError, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.compaction.cleaner import ENTRY_BYTES, Compaction, Steps
-from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
-from minikafka.log.files.checkpoint import read_offsets
-from minikafka.log.manager.cleanable_log import CleanableLog, dirty_bytes
+from minikafka.log.checkpoint import read_offsets
+from minikafka.log.cleanable_log import CleanableLog, dirty_bytes
+from minikafka.log.cleaner import ENTRY_BYTES, Compaction, Steps
 from minikafka.log.segment.log_segments import DeletedFiles
+from minikafka.log.staged_compaction import CompactionJob, CompactionResult
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker

@@ -14,9 +14,9 @@ import pytest
 
 from minikafka.deferred import own_modules
 from minikafka.errors import ErrorCode, KafkaError, StartError
-from minikafka.log.files.checkpoint import CheckpointWrite
-from minikafka.log.manager.disk_work import DiskWork
-from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.checkpoint import CheckpointWrite
+from minikafka.log.log_directories import DiskWork
+from minikafka.log.log_manager import LogManager
 from minikafka.server.apis import HANDLERS
 from minikafka.server.storage import maintenance
 from minikafka.server.storage.maintenance import DiskWriter

@@ -10,11 +10,11 @@ import pytest
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import read_offsets
+from minikafka.log.checkpoint import read_offsets
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.server.broker import Broker
 from minikafka.types import TopicPartition
-from tests.unit.log.compaction import cleaner_helpers
+from tests.unit.log import cleaner_helpers
 from tests.unit.server.running import running
 from tests.unit.server.storage.test_log_cleaner import (
     CHECKPOINT,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.coordinator.group import modern_group
+from minikafka.coordinator.group import group
 from minikafka.coordinator.group.environment import ConsumerGroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.group.consumer.world import FakeConsumer, World, settle
@@ -15,7 +15,7 @@ from tests.unit.coordinator.group.consumer.world import FakeConsumer, World, set
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """In which every assignment takes long."""
-    monkeypatch.setattr(modern_group, "ASSIGNED_AT_ONCE_MAX", -1)
+    monkeypatch.setattr(group, "ASSIGNED_AT_ONCE_MAX", -1)
     return World(orders=4)
 
 

@@ -10,8 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
-from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.updater import GroupUpdater
+from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups, GroupUpdater
 from minikafka.coordinator.group.group import GROUP_BYTES, Group, GroupMap, GroupMemory
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_record_codec import decode_record, encode_record

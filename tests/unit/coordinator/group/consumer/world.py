@@ -7,8 +7,7 @@ from uuid import UUID
 
 from minikafka.coordinator.group.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
-from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.updater import GroupUpdater
+from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups, GroupUpdater
 from minikafka.coordinator.group.environment import (
     ConsumerGroupSettings,
     GroupCounts,

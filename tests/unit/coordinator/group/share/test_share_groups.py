@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from minikafka.clock import ManualClock
-from minikafka.coordinator.group import modern_group
+from minikafka.coordinator.group import group
 from minikafka.coordinator.group.consumer.target import GroupSpec, MemberSpec
 from minikafka.coordinator.group.environment import GroupCounts
 from minikafka.coordinator.group.messages import (
@@ -122,7 +122,7 @@ def code(asked: Asked) -> ErrorCode:
 
 
 def test_an_assignment_that_takes_long_is_worked_out_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modern_group, "ASSIGNED_AT_ONCE_MAX", -1)
+    monkeypatch.setattr(group, "ASSIGNED_AT_ONCE_MAX", -1)
     story = Story(t=2)
     story.beat("m", 0, "t")  # which has an empty assignment at once: no partition is initialized
     story.share_coordinator_answers()

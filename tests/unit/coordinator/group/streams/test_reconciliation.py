@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.coordinator.group.streams.reconciliation import Holders, Reconciliation, StreamsMemberState
+from minikafka.coordinator.group.streams.task_assignment import Holders, Reconciliation, StreamsMemberState
 from minikafka.coordinator.group.streams.topology import Tasks
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import StreamsGroupCurrentMemberAssignmentValue

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minikafka.coordinator.group import modern_group
+from minikafka.coordinator.group import group
 from minikafka.coordinator.group.environment import GroupCounts, StreamsGroupSettings
 from minikafka.coordinator.group.messages import (
     JoinGroup,
@@ -24,7 +24,7 @@ from minikafka.coordinator.group.messages import (
 )
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.coordinator.group.streams.streams_group import StreamsGroup
-from minikafka.coordinator.group.streams.task_assignor import COST_OF_A_TASK
+from minikafka.coordinator.group.streams.task_assignment import COST_OF_A_TASK
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_record_codec import decode_record, encode_record
 from minikafka.protocol.internal.group_records import (
@@ -604,7 +604,7 @@ def check_equal(story: Story) -> None:
 
 
 def test_a_large_assignment_is_worked_out_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modern_group, "ASSIGNED_AT_ONCE_MAX", 4 * COST_OF_A_TASK + 1)
+    monkeypatch.setattr(group, "ASSIGNED_AT_ONCE_MAX", 4 * COST_OF_A_TASK + 1)
     story = Story(words=4)
     a, b = story.joined("a")[0], story.member("b")
     assert (a.tasks, story.shell.computations) == ({0, 1, 2, 3}, []), "four tasks and a member are not large"
@@ -627,7 +627,7 @@ def test_a_large_assignment_is_worked_out_beside_the_loop(monkeypatch: pytest.Mo
 def test_a_member_that_goes_while_an_assignment_is_worked_out_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(modern_group, "ASSIGNED_AT_ONCE_MAX", -1)
+    monkeypatch.setattr(group, "ASSIGNED_AT_ONCE_MAX", -1)
     story = Story(words=4)
     a, b = story.member("a"), story.member("b")
     a.beat()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minikafka.coordinator.group.environment import StreamsGroupSettings
-from minikafka.coordinator.group.streams.task_assignor import MemberSpec, assign
+from minikafka.coordinator.group.streams.task_assignment import MemberSpec, assign
 from minikafka.coordinator.group.streams.topology import (
     ConfiguredSubtopology,
     ConfiguredTopology,

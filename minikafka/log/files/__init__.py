@@ -1,1 +1,0 @@
-"""Files of a log directory beside its segments, and how files are opened, kept open and flushed."""

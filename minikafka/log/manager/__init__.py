@@ -1,1 +1,0 @@
-"""A broker's logs: the directories they lie in, loading, creating, moving, deleting and closing them."""

@@ -1,1 +1,0 @@
-"""Client quotas and client metrics: who has used how much of what, and how long responses are delayed."""

@@ -1,1 +1,0 @@
-"""Topics in the coordination store: created, deleted, assigned, reassigned, adopted."""
