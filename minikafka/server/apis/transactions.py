@@ -762,7 +762,7 @@ def _end_in_group(services: Services, marker: Marker, done: Callable[[ErrorCode]
         code = ErrorCode.NONE if result is None else result.code
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_THE_COORDINATOR else code)
 
-    services.groups.ask_partition(
+    services.groups.ask(
         marker.at.partition,
         lambda shard, ticket, now_ms: shard.end_transaction(end, ticket, now_ms),
         RequestTicket(answered),

@@ -307,14 +307,11 @@ class CoordinatorService(Generic[S]):
 
     # Requests
 
-    def ask(self, key: str, call: TicketCall[S], ticket: RequestTicket) -> None:
-        """Have the shard of a group or a transactional id do ``call``, which answers ``ticket`` now or later.
-        An error is an answer: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what ``call`` raises."""
-        self.ask_partition(self.topic.partition_for(key), call, ticket)
-
-    def ask_partition(self, number: int, call: TicketCall[S], ticket: RequestTicket) -> None:
-        """``ask`` for what is about a partition of the topic as a whole."""
-        shard = self._shards.get(number)
+    def ask(self, key: str | int, call: TicketCall[S], ticket: RequestTicket) -> None:
+        """Have the shard of ``key`` do ``call``, which answers ``ticket`` now or later. ``key`` is a group or
+        a transactional id, or the number of a partition of the topic, for what is about that as a whole. An
+        error is an answer: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what ``call`` raises."""
+        shard = self._shards.get(key if isinstance(key, int) else self.topic.partition_for(key))
         if shard is None:
             ticket.answer(hosted_shard.not_coordinator())
         else:

@@ -234,7 +234,7 @@ class ShareService(CoordinatorService["ShareShard"]):
                 answered.set_result(result)
 
         name, _ = operation.value
-        self.ask_partition(
+        self.ask(
             number,
             lambda shard, ticket, now_ms: getattr(shard, name)(group_id, partitions, ticket, now_ms),
             hosted_shard.RequestTicket(answer),

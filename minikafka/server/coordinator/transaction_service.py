@@ -183,13 +183,14 @@ class TransactionService(CoordinatorService["TransactionShard"]):
             load_time=load_time,
         )
 
-    def ask_partition(self, number: int, call: TicketCall[TransactionShard], ticket: RequestTicket) -> None:
+    def ask(self, key: str | int, call: TicketCall[TransactionShard], ticket: RequestTicket) -> None:
         """An error ends a producer for good, and an end that is told by the state ends its transaction; so
         neither is given away when it may come of an old state."""
+        number = key if isinstance(key, int) else self.topic.partition_for(key)
         shard = self._shards.get(number)
         leader_epoch = NO_EPOCH if shard is None else shard.leader_epoch
         answer = partial(self._answer, number, leader_epoch, ticket)
-        super().ask_partition(number, call, hosted_shard.RequestTicket(answer))
+        super().ask(number, call, hosted_shard.RequestTicket(answer))
 
     def _answer(self, number: int, leader_epoch: int, ticket: RequestTicket, result: Any) -> None:
         codes = (result.code,) if isinstance(result, KafkaError) else getattr(result, "errors", ())

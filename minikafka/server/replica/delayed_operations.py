@@ -126,11 +126,11 @@ class Fetch:
 
     def start(self) -> Steps[Result]:
         """In steps: the response, or a ``PendingResponse`` when bytes are missing or cold."""
-        answer = yield from self._pass()
-        return self._pending if answer is None else answer
+        reads = yield from self._read()
+        return self._pending if reads is None else (yield from self._answer(reads))
 
-    def _pass(self) -> Steps[Sequence[Buffer] | None]:
-        """Read, and answer if that is enough."""
+    def _again(self) -> Steps[Sequence[Buffer] | None]:
+        """The response after a wait; None when it waits once more."""
         reads = yield from self._read()
         return None if reads is None else (yield from self._answer(reads))
 
@@ -256,7 +256,7 @@ class Fetch:
         if not self._pending.is_waiting:
             return
         self._force_respond = self._force_respond or force_respond
-        self._continue(self._pass())
+        self._continue(self._again())
 
     def _continue(self, steps: Steps[Sequence[Buffer] | None]) -> None:
         """Complete the promise with what comes of ``steps``, unless they wait once more."""
