@@ -80,7 +80,7 @@ def cluster(
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "auto.leader.rebalance.enable": "false",
-            "zookeeper.session.timeout.ms": 30_000,  # a JVM that starts on a busy machine; none is killed here
+            "zookeeper.session.timeout.ms": 30_000,  # a JVM starts slowly beside others; none is killed here
         },
         own_properties={
             LEADER: {

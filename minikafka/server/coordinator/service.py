@@ -311,7 +311,9 @@ class CoordinatorService(Generic[S]):
         """Have the shard of ``key`` do ``call``, which answers ``ticket`` now or later. ``key`` is a group or
         a transactional id, or the number of a partition of the topic, for what is about that as a whole. An
         error is an answer: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what ``call`` raises."""
-        shard = self._shards.get(key if isinstance(key, int) else self.topic.partition_for(key))
+        number = key if isinstance(key, int) else self.topic.partition_for(key)
+        shard = self._shards.get(number)
+        ticket = self._checked(ticket, number, shard)
         if shard is None:
             ticket.answer(hosted_shard.not_coordinator())
         else:
@@ -348,6 +350,11 @@ class CoordinatorService(Generic[S]):
 
     async def _until_ready(self, shard: HostedShard[S], end_offset: Offset) -> None:
         """What a shard that has read its log up to ``end_offset`` waits for before it begins."""
+
+    def _checked(self, ticket: RequestTicket, number: int, shard: HostedShard[S] | None) -> RequestTicket:
+        """What stands for the request of ``ticket`` in ``shard``, of the partition ``number``, where answers
+        are looked at before they are given."""
+        return ticket
 
     def _do_other(self, shard: HostedShard[S], effect: Any) -> None:
         """Carry out an effect that only this coordinator's shards have."""

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from minikafka.coordinator.transaction.shard import TransactionShard
     from minikafka.protocol.internal import transaction_record_codec
     from minikafka.server.coordinator import hosted_shard
-    from minikafka.server.coordinator.hosted_shard import HostedShard, Purgatory, RequestTicket, TicketCall
+    from minikafka.server.coordinator.hosted_shard import HostedShard, Purgatory, RequestTicket
 else:
     transaction_record_codec = deferred("minikafka.protocol.internal.transaction_record_codec")
     messages = deferred("minikafka.coordinator.transaction.messages")
@@ -183,14 +183,13 @@ class TransactionService(CoordinatorService["TransactionShard"]):
             load_time=load_time,
         )
 
-    def ask(self, key: str | int, call: TicketCall[TransactionShard], ticket: RequestTicket) -> None:
+    def _checked(
+        self, ticket: RequestTicket, number: int, shard: HostedShard[TransactionShard] | None
+    ) -> RequestTicket:
         """An error ends a producer for good, and an end that is told by the state ends its transaction; so
         neither is given away when it may come of an old state."""
-        number = key if isinstance(key, int) else self.topic.partition_for(key)
-        shard = self._shards.get(number)
         leader_epoch = NO_EPOCH if shard is None else shard.leader_epoch
-        answer = partial(self._answer, number, leader_epoch, ticket)
-        super().ask(number, call, hosted_shard.RequestTicket(answer))
+        return hosted_shard.RequestTicket(partial(self._answer, number, leader_epoch, ticket))
 
     def _answer(self, number: int, leader_epoch: int, ticket: RequestTicket, result: Any) -> None:
         codes = (result.code,) if isinstance(result, KafkaError) else getattr(result, "errors", ())
