@@ -179,17 +179,18 @@ class UnfinishedRequest:
     __slots__ = (
         "_error",
         "_result",
-        "_steps",
         "answer_may_be_large",
         "has_ended",
         "longest_step_ns",
         "on_end",
         "spent_ns",
+        "steps",
         "waits_for",
     )
 
     def __init__(self, steps: Steps[Any], *, answer_may_be_large: bool = False) -> None:
-        self._steps = steps
+        self.steps = steps
+        """Those that are left, which may be put into others until the next one is taken."""
         self.answer_may_be_large = answer_may_be_large
         self._result: Any = None
         self._error: Exception | None = None
@@ -206,7 +207,7 @@ class UnfinishedRequest:
         if self.has_ended:
             return False
         try:
-            self.waits_for = next(self._steps)
+            self.waits_for = next(self.steps)
             return self.waits_for is None
         except StopIteration as end:
             self._result = end.value
@@ -228,7 +229,7 @@ class UnfinishedRequest:
         if not self.has_ended:
             self.has_ended = True
             self.on_end = _nothing
-            self._steps.close()
+            self.steps.close()
 
 
 def _nothing() -> None:

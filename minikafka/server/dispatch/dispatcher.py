@@ -27,6 +27,7 @@ from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics
 from minikafka.named_tuple import NamedTuple
 from minikafka.network.connection import Connection, PendingResponse, Result
+from minikafka.network.responses import UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey, Release, VersionRange
 from minikafka.protocol.wire.codec import (
     AnyBody,
@@ -159,11 +160,17 @@ class Dispatcher:
             handler_time = HandlerTime(self._client_quotas, connection, header.client_id)
         context = RequestContext(connection, header, len(frame), handler_time)
         steps = self._serve(route, context, frame)
-        if route.answer_may_be_large:
-            steps = _while_there_is_room(connection, header, steps)
         if handler_time is not None:
             steps = handler_time.measure_steps(steps)
-        return self._services.scheduler.run(steps, answer_may_be_large=route.answer_may_be_large)
+        if not route.answer_may_be_large:
+            return self._services.scheduler.run(steps)
+        for_records = header.api_key == ApiKey.FETCH
+        if not connection.has_room(for_records=for_records):
+            steps = _while_there_is_room(connection, steps, for_records=for_records)
+        result: Result = self._services.scheduler.run(steps, answer_may_be_large=True)
+        if isinstance(result, UnfinishedRequest):  # others are answered before its next step
+            result.steps = _while_there_is_room(connection, result.steps, for_records=for_records)
+        return result
 
     def _serve(self, route: _Route, context: RequestContext, frame: Buffer) -> Steps[Result]:
         """In steps: decode, count, remember what the next one may be like, have it handled, encode."""
@@ -280,12 +287,9 @@ class Dispatcher:
         )
 
 
-def _while_there_is_room(
-    connection: Connection, header: RequestHeader, steps: Steps[Result]
-) -> Steps[Result]:
+def _while_there_is_room(connection: Connection, steps: Steps[Result], *, for_records: bool) -> Steps[Result]:
     """``steps``, none of which is taken while there is none: the answers of hundreds that have begun at the
     same moment would be made one after the other. No answer for a connection that has closed meanwhile."""
-    for_records = header.api_key == ApiKey.FETCH
     while True:
         has_room = connection.has_room(for_records=for_records)
         if not (has_room or (yield from connection.wait_for_room(for_records=for_records))):

@@ -53,9 +53,9 @@ from typing import Final
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.network.connection import PendingResponse, Result
+from minikafka.log.segment.fetch_data import ColdRead
+from minikafka.network.connection import PendingResponse
 from minikafka.purgatory import DelayedOperation
-from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
     NO_REPLICA,
     FetchParams,
@@ -124,61 +124,47 @@ class Fetch:
         self._pause_ms = 0
         self._force_respond = params.max_wait_ms <= 0 or not wanted
 
-    def start(self) -> Steps[Result]:
-        """In steps: the response, or a ``PendingResponse`` when bytes are missing or cold."""
-        reads = yield from self._read()
-        return self._pending if reads is None else (yield from self._answer(reads))
-
-    def _again(self) -> Steps[Sequence[Buffer] | None]:
-        """The response after a wait; None when it waits once more."""
-        reads = yield from self._read()
-        return None if reads is None else (yield from self._answer(reads))
+    def start(self) -> Steps[Sequence[Buffer] | PendingResponse]:
+        """In steps: the response, or the promise of it when bytes are missing or cold. Again after each wait,
+        when the same promise says that it waits once more."""
+        params = self._params
+        while True:
+            reads, size_bytes, cold, places, self._has_held_back, self._pause_ms = yield from read_partitions(
+                self._replicas, params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
+            )
+            if not places or self._pending is not None:
+                break
+            self._replicas.record_follower_fetch(params.replica_id, params.replica_epoch, places)
+            if not (self._pause_ms and self._is_late(reads)):
+                break
+        if not cold and (self._force_respond or self._is_satisfied(reads, size_bytes)):
+            return (yield from self._answer(reads))
+        if self._pending is None:
+            self._pending = PendingResponse(expected_bytes=params.max_bytes)
+            self._deadline_ms = self._clock.monotonic_ms() + params.max_wait_ms
+        if cold:
+            self._rounds += 1
+            self._warm(cold)
+        else:
+            self._park(reads)
+        return self._pending
 
     def _answer(self, reads: list[PartitionRead]) -> Steps[Sequence[Buffer]]:
         answer = self._respond(reads)
         return (yield from answer) if isinstance(answer, Generator) else answer
 
-    def _read(self) -> Steps[list[PartitionRead] | None]:
-        """One pass. None: the fetch waits now, for the disk or for more bytes, and ``_pending`` is set."""
-        reads, size_bytes, cold, followed, self._has_held_back, self._pause_ms = yield from read_partitions(
-            self._replicas, self._params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
-        )
-        if followed and self._pending is None:
-            self._record(followed)
-            if self._pause_ms and self._is_late(reads):
-                return (yield from self._read())
-        if not cold and (self._force_respond or self._is_satisfied(reads, size_bytes)):
-            return reads
-        if self._pending is None:
-            self._pending = PendingResponse(expected_bytes=self._params.max_bytes)
-            self._deadline_ms = self._clock.monotonic_ms() + self._params.max_wait_ms
-        if cold:
-            self._rounds += 1
-            missing = len(cold)
+    def _warm(self, cold: list[ColdRead]) -> None:
+        """Have all of it read from the disk, and go on then."""
+        missing = len(cold)
 
-            def warmed() -> None:
-                nonlocal missing
-                missing -= 1
-                if missing == 0:
-                    self._warmed()
+        def warmed() -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                self._warmed()
 
-            for range_ in cold:
-                self._log_io.warm(range_, then=warmed)
-        else:
-            self._park(reads)
-        return None
-
-    def _record(self, followed: list[tuple[Partition, WantedPartition]]) -> None:
-        now_ms = self._clock.monotonic_ms()
-        for partition, want in followed:
-            self._replicas.record_follower_fetch(
-                partition,
-                self._params.replica_id,
-                fetch_offset=want.fetch_offset,
-                log_start_offset=want.log_start_offset,
-                now_ms=now_ms,
-                broker_epoch=self._params.replica_epoch,
-            )
+        for range_ in cold:
+            self._log_io.warm(range_, then=warmed)
 
     def _is_late(self, reads: list[PartitionRead]) -> bool:
         """Whether something is kept for later that producers wait for, since the follower has told how far it
@@ -256,14 +242,16 @@ class Fetch:
         if not self._pending.is_waiting:
             return
         self._force_respond = self._force_respond or force_respond
-        self._continue(self._again())
+        self._continue(self.start())
 
-    def _continue(self, steps: Steps[Sequence[Buffer] | None]) -> None:
+    def _continue(self, steps: Steps[Sequence[Buffer]] | Steps[Sequence[Buffer] | PendingResponse]) -> None:
         """Complete the promise with what comes of ``steps``, unless they wait once more."""
         assert self._pending is not None
         if self._scheduler is not None:
             self._scheduler.answer(self._pending, steps)
-        elif (answer := finish(steps)) is not None and self._pending.is_waiting:
+            return
+        answer = finish(steps)
+        if not isinstance(answer, PendingResponse) and self._pending.is_waiting:
             self._pending.complete(answer)
 
 

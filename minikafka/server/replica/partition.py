@@ -105,6 +105,14 @@ class FollowerProgress(NamedTuple):
     """To be written: the follower joins."""
 
 
+class FollowerPlace(NamedTuple):
+    """Where a follower fetches: it holds all below ``fetch_offset``."""
+
+    partition: Partition
+    fetch_offset: Offset
+    log_start_offset: Offset
+
+
 class Partition:
     """A partition that this broker hosts."""
 

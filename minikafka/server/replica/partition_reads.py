@@ -33,6 +33,7 @@ from uuid import UUID
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import (
     ColdRead,
+    FetchData,
     FetchedAbortedTransaction,
     FetchIsolation,
     LogOffsetMetadata,
@@ -41,7 +42,7 @@ from minikafka.named_tuple import NamedTuple
 from minikafka.protocol.records.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.partition_replicas import NO_BROKER_EPOCH, ReplicaView
-from minikafka.server.replica.partition import CONSUMER_REPLICA_ID, Partition
+from minikafka.server.replica.partition import CONSUMER_REPLICA_ID, FollowerPlace, Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import (
     CatchUpChunk,
@@ -172,8 +173,8 @@ class Reads(NamedTuple):
     partitions: list[PartitionRead]
     size_bytes: int
     cold: list[ColdRead]
-    followed: list[tuple[Partition, WantedPartition]]
-    """What a follower fetched without an error and a diverging epoch: there it holds all below its fetch
+    places: list[FollowerPlace]
+    """Where a follower fetched without an error and a diverging epoch: there it holds all below its fetch
     offset."""
     has_held_back: bool
     """Whether the quota kept records of a partition back, if it has any, or there are some for later."""
@@ -214,7 +215,7 @@ def read_partitions(
     """In steps: one pass over ``wanted``, in order, but for what a follower has to catch up with."""
     reads: list[PartitionRead] = []
     cold: list[ColdRead] = []
-    followed: list[tuple[Partition, WantedPartition]] = []
+    places: list[FollowerPlace] = []
     is_from_follower = params.is_from_follower
     throttle = LeaderThrottle.of(replicas, params) if is_from_follower else None
     has_held_back = False
@@ -234,23 +235,19 @@ def read_partitions(
             is_held_back = throttle is not None and throttle.holds_back(partition)
             has_held_back = has_held_back or is_held_back
             max_bytes = 0 if is_held_back else max(0, min(want.max_bytes, whole.left, budget.left))
-            read = _read(
-                replicas,
-                partition,
-                want,
-                params,
-                max_bytes=max_bytes,
-                min_one_message=not (budget.is_touched or is_held_back),
-                is_full=whole.is_full and budget.is_touched,
-                cached_only=cached_only,
-            )
+            is_full = whole.is_full and budget.is_touched
+            read = _without_records(replicas, partition, want, params, is_full=is_full)
+            if read is None:
+                data = partition.log.read(
+                    want.fetch_offset,
+                    max_bytes=max_bytes,
+                    min_one_message=not (budget.is_touched or is_held_back),
+                    isolation=params.isolation,
+                    cached_only=cached_only,
+                )
+                read = _with_records(want, data)
         except KafkaError as error:
-            if partition is not None:
-                replicas.note_failure(partition, error)
-            else:
-                replicas.stats.of(want.topic_partition.topic).fetch_requests += 1
-            replicas.stats.of(want.topic_partition.topic).failed_fetch_requests += 1
-            reads.append(PartitionRead(want, error.code))
+            reads.append(_failed(replicas, partition, want, error))
             continue
         except ColdRead as range_:
             cold.append(range_)
@@ -266,7 +263,7 @@ def read_partitions(
             if read.first_entry_incomplete:
                 whole.leave_out(max_bytes, params)
         if is_from_follower and partition is not None and not has_parted:
-            followed.append((partition, want))
+            places.append(FollowerPlace(partition, want.fetch_offset, want.log_start_offset))
         whole.spend(size_bytes)
         if budget is not whole:
             budget.spend(size_bytes)
@@ -276,7 +273,20 @@ def read_partitions(
             late.settle()
         pause_ms = late.pause_ms
     held_back = has_held_back or pause_ms > 0
-    return Reads(reads, params.max_bytes - whole.left, cold, followed, held_back, pause_ms)
+    return Reads(reads, params.max_bytes - whole.left, cold, places, held_back, pause_ms)
+
+
+def _failed(
+    replicas: ReplicaManager, partition: Partition | None, want: WantedPartition, error: KafkaError
+) -> PartitionRead:
+    """``partition``: where this broker hosts it."""
+    stats = replicas.stats.of(want.topic_partition.topic)
+    if partition is not None:
+        replicas.note_failure(partition, error)
+    else:
+        stats.fetch_requests += 1
+    stats.failed_fetch_requests += 1
+    return PartitionRead(want, error.code)
 
 
 def _of_unknown_topic(replicas: ReplicaManager, want: WantedPartition) -> PartitionRead:
@@ -377,17 +387,20 @@ def _in_turn(
         yield want, late
 
 
-def _read(
+def _without_records(
     replicas: ReplicaManager,
     partition: Partition,
     want: WantedPartition,
     params: FetchParams,
     *,
-    max_bytes: int,
-    min_one_message: bool,
     is_full: bool,
-    cached_only: bool,
-) -> PartitionRead:
+) -> PartitionRead | None:
+    """What is answered to a reader that gets no records here, for there is no room left (``is_full``), or it
+    is to read elsewhere; None: the log is read.
+
+    Raises:
+        KafkaError: this replica may not answer this reader.
+    """
     if want.topic_id is not None and want.topic_id != partition.topic_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_TOPIC_ID, f"{want.topic_partition} is not the topic {want.topic_id}"
@@ -405,22 +418,19 @@ def _read(
     is_read_elsewhere = preferred != NO_REPLICA or diverging_epoch is not None
     if is_full and not is_read_elsewhere:
         log.check_range(want.fetch_offset)
-    if is_full or is_read_elsewhere:
-        return PartitionRead(
-            want,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            diverging_epoch=diverging_epoch,
-            preferred_read_replica=preferred,
-        )
-    data = log.read(
-        want.fetch_offset,
-        max_bytes=max_bytes,
-        min_one_message=min_one_message,
-        isolation=params.isolation,
-        cached_only=cached_only,
+    if not (is_full or is_read_elsewhere):
+        return None
+    return PartitionRead(
+        want,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=diverging_epoch,
+        preferred_read_replica=preferred,
     )
+
+
+def _with_records(want: WantedPartition, data: FetchData) -> PartitionRead:
     return PartitionRead(
         want,
         records=data.records,

@@ -560,7 +560,10 @@ class FollowedPartitions(Generic[PartitionT]):
             self._refused(topic_partition, data.error_code)
         else:
             step = self._follow_divergence if data.diverging_epoch.epoch >= 0 else self._follow
-            self._apply(topic_partition, partial(step, topic_partition, state, data))
+            try:
+                step(topic_partition, state, data, self._replicas.hosted(topic_partition))
+            except Exception as error:  # noqa: BLE001 - it is logged
+                self._step_failed(topic_partition, error)
 
     def _follow(
         self, topic_partition: TopicPartition, state: PartitionFetchState, data: Any, partition: PartitionT
@@ -704,21 +707,22 @@ class FollowedPartitions(Generic[PartitionT]):
     # ---- failing
 
     def _apply(self, topic_partition: TopicPartition, step: Callable[[PartitionT], None]) -> None:
-        """Do one thing to one partition. Whatever goes wrong with it concerns this partition only."""
-        partition = None
+        """Do one thing to one partition."""
         try:
-            partition = self._replicas.hosted(topic_partition)
-            step(partition)
-        except KafkaError as error:
+            step(self._replicas.hosted(topic_partition))
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self._step_failed(topic_partition, error)
+
+    def _step_failed(self, topic_partition: TopicPartition, error: Exception) -> None:
+        """Whatever goes wrong with one partition concerns this partition only."""
+        if isinstance(error, KafkaError):
             if error.code in _RETRIED_ERRORS:
                 self._backoff.note(topic_partition, error.code, logging.ERROR, str(error))
                 self._delay(topic_partition)
                 return
-            if partition is not None:
-                self._replicas.note_failure(partition, error)
-            self._fail(topic_partition, error)
-        except Exception as error:  # noqa: BLE001 - it is logged with its traceback
-            self._fail(topic_partition, error)
+            with contextlib.suppress(KafkaError):  # not hosted any more, which is then the error
+                self._replicas.note_failure(self._replicas.hosted(topic_partition), error)
+        self._fail(topic_partition, error)
 
     def _refused(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
         """The leader answered with an error."""

@@ -64,7 +64,6 @@ from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
-from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.flight_recorder import (
     EpochBegan,
@@ -101,7 +100,7 @@ from minikafka.replication.partition_replicas import (
     ReplicaSelector,
 )
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
-from minikafka.server.replica.partition import BrokerContext
+from minikafka.server.replica.partition import BrokerContext, FollowerPlace, Partition
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.refused_sequences import RefusedSequences
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
@@ -112,10 +111,6 @@ from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, Offset, Topic
 
 if TYPE_CHECKING:
     from minikafka.log.unified_log import AppendInfo, UnifiedLog
-    from minikafka.server.replica import partition as partitions_file
-    from minikafka.server.replica.partition import Partition
-else:
-    partitions_file = deferred("minikafka.server.replica.partition")
 
 logger = logging.getLogger(__name__)
 
@@ -425,10 +420,17 @@ class ReplicaManager:
         topic_partition = state.topic_partition
         try:
             partition = self._partition_for(state)
-            if state.leader == self.node_id:
-                self._lead(partition, state)
-            else:
+            if state.leader != self.node_id:
                 self._follow(partition, state, leaders)
+                return ErrorCode.NONE
+            epoch_before = partition.leader_epoch
+            self._stop_fetching(topic_partition)
+            if partition.make_leader(state, now_ms=self._broker_context.clock.monotonic_ms()):
+                self._disk_work.flush_closed(partition.log)
+            if partition.leader_epoch != epoch_before:
+                self._record_epoch(partition)
+            self._leadership_changed(topic_partition)
+            self._clear_eligible(partition)
         except KafkaError as error:
             logger.warning("LeaderAndIsr for %s is refused: %s", topic_partition, error)
             known = self.partitions.get(topic_partition)
@@ -479,23 +481,11 @@ class ReplicaManager:
         except OSError as error:
             self._mark_offline(topic_partition)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition}: {error}") from error
-        partition = partitions_file.Partition(
-            topic_partition, topic_id=state.topic_id, context=self._broker_context, log=log
-        )
+        partition = Partition(topic_partition, topic_id=state.topic_id, context=self._broker_context, log=log)
         self._host(partition)
         if topic_partition in self.log_manager.future_logs:
             self._disk_work.moves.set()  # it was being moved when the broker stopped
         return partition
-
-    def _lead(self, partition: Partition, state: LeaderAndIsrPartition) -> None:
-        topic_partition, epoch_before = partition.topic_partition, partition.leader_epoch
-        self._stop_fetching(topic_partition)
-        if partition.make_leader(state, now_ms=self._broker_context.clock.monotonic_ms()):
-            self._disk_work.flush_closed(partition.log)
-        if partition.leader_epoch != epoch_before:
-            self._record_epoch(partition)
-        self._leadership_changed(topic_partition)
-        self._clear_eligible(partition)
 
     def _follow(
         self,
@@ -824,31 +814,26 @@ class ReplicaManager:
     # Followers of partitions that are led here
 
     def record_follower_fetch(
-        self,
-        partition: Partition,
-        replica_id: BrokerId,
-        *,
-        fetch_offset: Offset,
-        log_start_offset: Offset,
-        now_ms: int,
-        broker_epoch: int,
+        self, replica_id: BrokerId, broker_epoch: int, places: Iterable[FollowerPlace]
     ) -> None:
-        """A follower fetched: it may move the watermarks and join the ISR. See
+        """A follower fetched ``places``: it may move the watermarks and join the ISRs. See
         ``Partition.record_follower_fetch``."""
-        progress = partition.record_follower_fetch(
-            replica_id,
-            fetch_offset=fetch_offset,
-            log_start_offset=log_start_offset,
-            now_ms=now_ms,
-            broker_epoch=broker_epoch,
-        )
-        if progress.isr_change is not None:
-            self._submit(partition, progress.isr_change)
-        if self.tracer.is_on:
-            self.tracer.follower_fetched(partition.topic_partition, replica_id, fetch_offset=fetch_offset)
-        if progress.high_watermark_advanced:
-            self._high_watermark_moved(partition, "broker %d fetched at %d", replica_id, fetch_offset)
-        self.parked.log_start_moved(partition.topic_partition)
+        now_ms = self.clock.monotonic_ms()
+        for partition, fetch_offset, log_start_offset in places:
+            progress = partition.record_follower_fetch(
+                replica_id,
+                fetch_offset=fetch_offset,
+                log_start_offset=log_start_offset,
+                now_ms=now_ms,
+                broker_epoch=broker_epoch,
+            )
+            if progress.isr_change is not None:
+                self._submit(partition, progress.isr_change)
+            if self.tracer.is_on:
+                self.tracer.follower_fetched(partition.topic_partition, replica_id, fetch_offset=fetch_offset)
+            if progress.high_watermark_advanced:
+                self._high_watermark_moved(partition, "broker %d fetched at %d", replica_id, fetch_offset)
+            self.parked.log_start_moved(partition.topic_partition)
 
     async def shrink_isrs(self) -> None:
         """Let those leave the ISRs who lag behind. To be called every half of ``replica.lag.time.max.ms``."""

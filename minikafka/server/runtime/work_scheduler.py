@@ -221,9 +221,13 @@ class WorkScheduler:
         finally:
             result.cancel()
 
-    def answer(self, pending: PendingResponse, steps: Steps[Sequence[Buffer] | None]) -> None:
-        """Complete ``pending`` with what comes of ``steps``, now or later; with None it waits on. When they
-        raise it is abandoned."""
+    def answer(
+        self,
+        pending: PendingResponse,
+        steps: Steps[Sequence[Buffer]] | Steps[Sequence[Buffer] | PendingResponse],
+    ) -> None:
+        """Complete ``pending`` with what comes of ``steps``, now or later; when that is ``pending`` itself it
+        waits on. When they raise it is abandoned."""
 
         try:
             result = self.run(steps)
@@ -234,7 +238,7 @@ class WorkScheduler:
             if pending.is_waiting:
                 pending.abandon()
             raise
-        if result is not None and pending.is_waiting:
+        if not isinstance(result, PendingResponse) and pending.is_waiting:
             pending.complete(result)
 
     def _end_turn(self) -> None:
@@ -326,5 +330,5 @@ def _complete(pending: PendingResponse, unfinished: UnfinishedRequest) -> None:
         if pending.is_waiting:
             pending.abandon()
         raise
-    if answer is not None and pending.is_waiting:
+    if not isinstance(answer, PendingResponse) and pending.is_waiting:
         pending.complete(answer)

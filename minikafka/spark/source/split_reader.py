@@ -262,8 +262,19 @@ class SplitReader:
             for found in self._looked_up(lookups):
                 yield from found.record_batches(lookups + 1)
             return
+        split = self._split
+        position: int | None = split.position
         try:
-            yield from self._read(file)
+            while position is not None:
+                try:
+                    yield from self._rows(file, self._blocks(file, position))
+                    return
+                except DamagedSegment as damage:
+                    wants_more = split.end_offset != OPEN_END and damage.next_offset < split.end_offset
+                    if damage.is_tail and split.is_last and not wants_more:
+                        return
+                    yield from self._damaged(damage.position, None, damage.reason)
+                    position = self._next_position(damage.position)
         finally:
             file.close()
 
@@ -340,34 +351,23 @@ class SplitReader:
             raise DataLoss(f"{message}; failOnDataLoss=false continues without them")
         _log.warning("%s", message)
 
-    def _read(self, file: LogFile) -> Iterator[pa.RecordBatch]:
-        """The records; past damage where that is allowed."""
-        split = self._split
-        position: int | None = split.position
-        while position is not None:
-            try:
-                blocks = scan(
-                    file,
-                    position=position,
-                    end=split.end_position,
-                    base_offset=split.base_offset,
-                    read_bytes=READ_BYTES if self._reads_whole_batches else self._store.scan_bytes,
-                    whole_batches=self._reads_whole_batches,
-                    stop_offset=split.end_offset,
-                    offset_bound=split.offset_bound,
-                )
-                yield from self._rows(file, blocks)
-                return
-            except DamagedSegment as damage:
-                wants_more = split.end_offset != OPEN_END and damage.next_offset < split.end_offset
-                if damage.is_tail and split.is_last and not wants_more:
-                    return
-                yield from self._damaged(damage.position, None, damage.reason)
-                position = self._next_position(damage.position)
-
     @property
     def _reads_whole_batches(self) -> bool:
         return needs_records(self._columns)
+
+    def _blocks(self, file: LogFile, position: int) -> Iterator[Block]:
+        """The batches of the split from ``position`` on. Raises DamagedSegment, at the first that is none."""
+        split = self._split
+        return scan(
+            file,
+            position=position,
+            end=split.end_position,
+            base_offset=split.base_offset,
+            read_bytes=READ_BYTES if self._reads_whole_batches else self._store.scan_bytes,
+            whole_batches=self._reads_whole_batches,
+            stop_offset=split.end_offset,
+            offset_bound=split.offset_bound,
+        )
 
     def _rows(self, file: LogFile, blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
         """The rows of batches."""

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from tests.integration.support import confluent
 from tests.integration.support.clients import Client
-from tests.integration.support.records import numbered
+from tests.integration.support.records import Consumed, numbered
 
 RECORDS_A_SECOND = 250
 SIZE = 100
@@ -153,7 +153,19 @@ class Load:
                 assert found is not None and (found.key, found.value) == (key, value), (
                     f"{topic}: record {number} is not at {offset} but {found}"
                 )
-            assert numbers == sorted(there), f"{topic}: a record is there twice, or out of order"
+            assert numbers == sorted(there), _out_of_order(topic, records, self.acked[topic])
+
+
+def _out_of_order(topic: str, records: Sequence[Consumed], acked: Mapping[int, int]) -> str:
+    """Which records are there twice, or out of order: number, offset, and what the client was told of it."""
+    found, highest = [], -1
+    for record in records:
+        if _is_numbered(record.value):
+            number = int((record.value or b"")[:12])
+            if number <= highest:
+                found.append(f"{number} at {record.offset} of {topic}-0 (told {acked.get(number)})")
+            highest = max(highest, number)
+    return f"{len(found)} records are there twice, or out of order: {', '.join(found[:20])}"
 
 
 def _is_numbered(value: bytes | None) -> bool:

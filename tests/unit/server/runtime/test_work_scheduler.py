@@ -203,13 +203,14 @@ async def test_a_promise_is_completed_or_abandoned(world: World) -> None:
         yield from world.work("a", steps)
         raise ZeroDivisionError
 
-    def not_yet() -> Steps[None]:
+    def not_yet(pending: PendingResponse) -> Steps[PendingResponse]:
         yield
+        return pending
 
     for steps in (0, 20):
         pending, waits = PendingResponse(), PendingResponse()
         world.scheduler.answer(pending, answer(steps))
-        world.scheduler.answer(waits, not_yet())
+        world.scheduler.answer(waits, not_yet(waits))
         await some_turns()
         assert pending.buffers == (b"answer",)
         assert waits.is_waiting
