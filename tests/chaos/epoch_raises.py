@@ -88,18 +88,20 @@ def known_duplicates(
         if not is_librdkafka and not _JAVA.fullmatch(send.process):
             continue
         of_client = [each for each in refusals if is_librdkafka or not each.is_behind_gap]
-        pairs = [_explained(partition, value, pair, of_client, brokers) for pair in pairwise(offsets)]
+        pairs = [explained(partition, value, pair, of_client, brokers) for pair in pairwise(offsets)]
         known += [each for each in pairs if each is not None]
     return known
 
 
-def _explained(
+def explained(
     partition: Partition,
     value: str,
     offsets: tuple[int, int],
     refusals: Sequence[Refusal],
     brokers: BrokersOfRun,
 ) -> KnownDuplicate | None:
+    """Why ``value`` is at both ``offsets``, if one of ``refusals`` says so: what ``known_duplicates`` asks of
+    the batches and of the refusal."""
     first, second = (brokers.partition(partition).batch_at(offset) for offset in offsets)
     if first is None or second is None or first.producer_id != second.producer_id:
         return None

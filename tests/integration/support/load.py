@@ -6,15 +6,15 @@ import logging
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 from confluent_kafka import KafkaException, Message, Producer
 
 from tests.integration.support import confluent
 from tests.integration.support.clients import Client
-from tests.integration.support.records import Consumed, numbered
+from tests.integration.support.records import numbered
 
 RECORDS_A_SECOND = 250
 SIZE = 100
@@ -34,6 +34,9 @@ SETTINGS: dict[str, Any] = {
 }
 """A client that looks again soon, so that what is measured is the cluster."""
 
+
+IsKnown = Callable[[str, Sequence[int]], bool]
+"""Whether it is known why a record of a topic is at several offsets."""
 
 TICK_S = 0.1
 
@@ -135,37 +138,43 @@ class Load:
                     gaps.append(min(later - earlier, sending * TICK_S))
         return max(gaps)
 
-    def check(self, bootstrap: str, client: Client) -> None:
-        """Every acknowledged record is at its offset, for another client; none is there twice, or out of
-        order."""
+    def check(self, bootstrap: str, client: Client, *, is_known: IsKnown = lambda _, __: False) -> None:
+        """Every acknowledged record is at its offset, for another client; none is out of order, and none is
+        there twice, but where ``is_known``: then its client has sent it as new, and all behind it."""
         assert not self.failures, self.failures[:5]
         ends = {topic: confluent.latest(bootstrap, topic) for topic in self._topics}
         for topic, records in client.read_all(bootstrap, ends).items():
             by_offset = {record.offset: record for record in records}
-            numbers = [int((record.value or b"")[:12]) for record in records if _is_numbered(record.value)]
-            there = set(numbers)
+            places: dict[int, list[int]] = {}
+            for record in records:
+                if _is_numbered(record.value):
+                    places.setdefault(int((record.value or b"")[:12]), []).append(record.offset)
             for number, offset in self.acked[topic].items():
                 if offset == UNKNOWN:
-                    assert number in there, f"{topic}: record {number} is nowhere"
+                    assert number in places, f"{topic}: record {number} is nowhere"
                     continue
                 key, value, *_ = numbered(number, size=SIZE)
                 found = by_offset.get(offset)
                 assert found is not None and (found.key, found.value) == (key, value), (
                     f"{topic}: record {number} is not at {offset} but {found}"
                 )
-            assert numbers == sorted(there), _out_of_order(topic, records, self.acked[topic])
+            twice = {number: offsets for number, offsets in places.items() if len(offsets) > 1}
+            unknown = {
+                number: offsets
+                for number, offsets in twice.items()
+                if self.acked[topic].get(number) not in (offsets[-1], UNKNOWN) or not is_known(topic, offsets)
+            }
+            assert not unknown, f"{len(unknown)} records are there twice: {_shown(topic, unknown)}"
+            last = [offsets[-1] for _, offsets in sorted(places.items())]
+            assert last == sorted(last), f"{topic}: records are out of order"
 
 
-def _out_of_order(topic: str, records: Sequence[Consumed], acked: Mapping[int, int]) -> str:
-    """Which records are there twice, or out of order: number, offset, and what the client was told of it."""
-    found, highest = [], -1
-    for record in records:
-        if _is_numbered(record.value):
-            number = int((record.value or b"")[:12])
-            if number <= highest:
-                found.append(f"{number} at {record.offset} of {topic}-0 (told {acked.get(number)})")
-            highest = max(highest, number)
-    return f"{len(found)} records are there twice, or out of order: {', '.join(found[:20])}"
+def _shown(topic: str, twice: Mapping[int, Sequence[int]]) -> str:
+    texts = [
+        f"{number} at " + " and ".join(f"{offset} of {topic}-0" for offset in offsets)
+        for number, offsets in islice(twice.items(), 20)
+    ]
+    return ", ".join(texts)
 
 
 def _is_numbered(value: bytes | None) -> bool:
