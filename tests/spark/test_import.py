@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -574,6 +575,32 @@ def test_killed_in_the_middle_nothing_is_there_and_the_next_run_clears_up(
     done = run(spark, tmp_path / "t.parquet", data, TOPIC)
     assert done.records == 60_000
     assert sorted(each.name for each in data.iterdir() if each.is_dir()) == [f"{TOPIC}-0"]
+
+
+def test_what_a_worker_writes_after_the_kill_is_removed_too(tmp_path: Path) -> None:
+    """A worker of Spark is in a process group of its own: it notices a moment later."""
+    from minikafka.spark.load import target
+
+    class WrittenTo(OsFiles):
+        worker_writes = 1
+
+        def remove_tree(self, path: str) -> None:
+            if self.worker_writes:
+                self.worker_writes -= 1
+                shutil.rmtree(f"{path}/runs")
+                raise OSError(errno.ENOTEMPTY, "Directory not empty", f"{path}/runs")
+            super().remove_tree(path)
+
+    left_over = tmp_path / f"{TOPIC}-0.{b'minikafka in'.hex()}07df0000-delete"
+    (left_over / "runs").mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "REMOVAL_PAUSE_S", 0)
+        assert target.remove_left_over(WrittenTo(), str(tmp_path)) == [str(left_over)]
+        assert not left_over.exists()
+        (left_over / "runs").mkdir(parents=True)
+        patch.setattr(target, "REMOVALS_MAX", 1)
+        with pytest.raises(OSError, match="not empty"):
+            target.remove_left_over(WrittenTo(), str(tmp_path))
 
 
 def test_of_a_task_that_runs_twice_one_outcome_counts(spark: SparkSession, tmp_path: Path) -> None:

@@ -28,9 +28,11 @@ each other on Linux.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -79,6 +81,8 @@ from minikafka.types import TopicPartition
 COMMIT = "commit.json"
 RUNS, LOGS = "runs", "logs"
 COMMIT_VERSION: Final = 1
+REMOVALS_MAX, REMOVAL_PAUSE_S = 50, 0.1
+"""How often what a killed import has left is removed, while something is still written into it."""
 _OURS: Final = b"minikafka in".hex()
 """How the 32 digits of a staging directory begin: no broker draws them, so an import knows its own again."""
 
@@ -296,8 +300,21 @@ def remove_left_over(files: Files, log_directory: str) -> list[str]:
         is_waiting = parsed is not None and parsed.kind is DirectoryKind.DELETE
         if parsed is not None and is_waiting and parsed.unique.startswith(_OURS):
             found.append(os.path.join(log_directory, name))
-            files.remove_tree(found[-1])
+            _remove_abandoned(files, found[-1])
     return found
+
+
+def _remove_abandoned(files: Files, directory: str) -> None:
+    """Workers of Spark are in process groups of their own: they outlive a killed command for a moment,
+    and may still write. Raises OSError."""
+    for tries_left in reversed(range(REMOVALS_MAX)):
+        try:
+            files.remove_tree(directory)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not tries_left:
+                raise
+            time.sleep(REMOVAL_PAUSE_S)
 
 
 # ---- the commit
