@@ -123,7 +123,6 @@ class AppendPlan(msgspec.Struct, frozen=True, gc=False):
 
 def plan_leader_append(
     records: Buffer,
-    *,
     config: TopicConfig,
     origin: AppendOrigin,
     now_ms: int,
@@ -159,7 +158,7 @@ def plan_leader_append(
         header = header._replace(max_timestamp=max_timestamp)
         buffers: list[Buffer] = [changed, memoryview(records)[HEADER_SIZE:]]
     else:
-        stamped = stamp(header, base_offset=next_offset, leader_epoch=leader_epoch)
+        stamped = stamp(header, next_offset, leader_epoch)
         buffers = [stamped, memoryview(records)[STAMP_BYTES:]]
     return AppendPlan(
         buffers,
@@ -231,7 +230,7 @@ def _check(
             config,
             now_ms,
             topic_partition,
-            bytes_max=CHECKED_HERE_BYTES_MAX if is_bounded else RECORDS_BYTES_MAX,
+            CHECKED_HERE_BYTES_MAX if is_bounded else RECORDS_BYTES_MAX,
         )
     except CorruptBatch as error:
         if is_bounded and error.code is ErrorCode.MESSAGE_TOO_LARGE:
@@ -258,7 +257,6 @@ def _check_records(
     config: TopicConfig,
     now_ms: int,
     topic_partition: TopicPartition,
-    *,
     bytes_max: int,
 ) -> RecordsSummary:
     """Check what lies inside the batch; with LogAppendTime the records' own timestamps do not count."""
@@ -278,10 +276,10 @@ def _check_records(
     return validate_records(
         records,
         header,
-        decompressed_bytes_max=bytes_max,
-        keys_required=config.compact,
-        timestamp_ms_min=timestamp_ms_min,
-        timestamp_ms_max=timestamp_ms_max,
+        bytes_max,
+        config.compact,
+        timestamp_ms_min,
+        timestamp_ms_max,
     )
 
 

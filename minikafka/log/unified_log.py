@@ -270,15 +270,16 @@ class UnifiedLog:
         if self._closed_reason is not None:
             self._refuse()
         now_ms = self._clock.now_ms()
+        # By position where every append passes: CPython 3.11 is slower with names, by 0.05 µs a call.
         plan = plan_leader_append(
             records,
-            config=self.config,
-            origin=origin,
-            now_ms=now_ms,
-            next_offset=self.log_end_offset,
-            leader_epoch=leader_epoch,
-            topic_partition=self.topic_partition,
-            checked=checked,
+            self.config,
+            origin,
+            now_ms,
+            self.log_end_offset,
+            leader_epoch,
+            self.topic_partition,
+            checked,
         )
         prepared: list[ProducerAppend] | None = None
         header = plan.headers[0]
@@ -340,12 +341,7 @@ class UnifiedLog:
         segment = self._segments.active
         try:
             rolled = segment.should_roll(
-                segment_bytes=segment_bytes,
-                segment_ms=self._segment_ms,
-                batch_bytes=size,
-                max_timestamp=plan.max_timestamp,
-                last_offset=last_offset,
-                now_ms=now_ms,
+                segment_bytes, self._segment_ms, size, plan.max_timestamp, last_offset, now_ms
             )
             if rolled:
                 segment = self._roll(plan.first_offset)

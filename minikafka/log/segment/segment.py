@@ -219,7 +219,6 @@ class LogSegment:
 
     def should_roll(
         self,
-        *,
         segment_bytes: int,
         segment_ms: int,
         batch_bytes: int,

@@ -208,7 +208,7 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return crc == header.crc
 
 
-def stamp(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> bytes:
+def stamp(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
     """The first 16 bytes of the batch at its place in a log; write ``buffer[16:]`` behind them. The CRC
     stays."""
     return _STAMP.pack(base_offset, header.batch_length, leader_epoch)

@@ -413,7 +413,6 @@ def iterate_records(
 def validate_records(
     batch: Buffer,
     header: BatchHeader,
-    *,
     decompressed_bytes_max: int,
     keys_required: bool = False,
     timestamp_ms_min: int | None = None,

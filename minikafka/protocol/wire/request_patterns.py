@@ -127,7 +127,6 @@ class ProducePattern:
     def answer(
         self,
         frame: memoryview,
-        *,
         index: int,
         base_offset: int,
         log_append_time_ms: int,

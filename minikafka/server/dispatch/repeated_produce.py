@@ -108,7 +108,7 @@ class RepeatedProduce:
         tally = self._tally
         timing = None if tally.until_timed > 0 else self._timing(len(view))
         try:
-            info = self._services.replica_manager.append_to(partition, records, required_acks=pattern.acks)
+            info = self._services.replica_manager.append_to(partition, records, pattern.acks)
         except (KafkaError, HeavyBatch):
             return None
         first_offset = info.first_offset
@@ -117,13 +117,7 @@ class RepeatedProduce:
         if info.last_offset != first_offset:
             tally.further_records += info.last_offset - first_offset
         client.produced_bytes += len(view)
-        answer = pattern.answer(
-            view,
-            index=index,
-            base_offset=first_offset,
-            log_append_time_ms=info.log_append_time,
-            log_start_offset=info.log_start_offset,
-        )
+        answer = pattern.answer(view, index, first_offset, info.log_append_time, info.log_start_offset)
         result: Result = (answer,)
         if pattern.acks == -1 and log.high_watermark <= info.last_offset:
             append = UncommittedAppend(partition.topic_partition, Offset(info.last_offset + 1))

@@ -279,7 +279,7 @@ class Partition:
     # The leader: producers
 
     def append_as_leader(
-        self, records: Buffer, *, required_acks: int, terms: AppendTerms = BY_CLIENT
+        self, records: Buffer, required_acks: int, terms: AppendTerms = BY_CLIENT
     ) -> AppendInfo:
         """Append one batch of a producer or coordinator.
 
@@ -292,7 +292,10 @@ class Partition:
                 f"the ISR {list(self.isr)} of {self.topic_partition} is smaller than "
                 f"min.insync.replicas = {self.effective_min_isr}",
             )
-        info = self.log.append_as_leader(records, self.leader_epoch, *terms)
+        origin, guard, transaction_version, checked = terms
+        info = self.log.append_as_leader(
+            records, self.leader_epoch, origin, guard, transaction_version, checked
+        )
         self._advance_high_watermark()
         return info
 

@@ -654,7 +654,7 @@ class ReplicaManager:
                 f"{topic_partition} has topic id {partition.topic_id} here, not {topic_id}",
             )
         try:
-            info = self.append_to(partition, records, required_acks=required_acks, terms=terms)
+            info = self.append_to(partition, records, required_acks, terms)
         except OutOfOrderSequence as refused:
             self._refused_sequences.note(refused)
             raise
@@ -665,7 +665,7 @@ class ReplicaManager:
         return info
 
     def append_to(
-        self, partition: Partition, records: Buffer, *, required_acks: int, terms: AppendTerms = BY_CLIENT
+        self, partition: Partition, records: Buffer, required_acks: int, terms: AppendTerms = BY_CLIENT
     ) -> AppendInfo:
         """``append`` for who has looked the partition up, knows that this broker leads it, and counts what
         was appended.
@@ -676,7 +676,7 @@ class ReplicaManager:
         log = partition.log
         high_watermark = log.high_watermark
         try:
-            info = partition.append_as_leader(records, required_acks=required_acks, terms=terms)
+            info = partition.append_as_leader(records, required_acks, terms)
         except KafkaError as error:
             self.note_failure(partition, error)
             raise
