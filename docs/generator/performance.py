@@ -12,6 +12,9 @@ from docs.generator.markdown import page, table, text
 MEASUREMENTS = Path(__file__).with_name("measurements")
 """A file of ``bin/bench NAME --json`` for each benchmark that is on the page, ``NAME.json``."""
 
+SCALE_LOG = "scale-log"
+"""The part ``log`` of ``bin/bench scale`` by itself: it takes longer than the others, and the disk."""
+
 OURS, KAFKA = "minikafka", "Apache Kafka"
 
 Row = dict[str, Any]
@@ -91,23 +94,24 @@ def performance() -> str:
     )
 
 
-def _read(name: str) -> tuple[Row, list[Row]] | None:
-    """The machine and the rows of a kept result; None: there is none."""
-    path = MEASUREMENTS / f"{name}.json"
+def _read(name: str, kept: str = "") -> tuple[Row, list[Row]] | None:
+    """The machine and the rows of a result of the benchmark ``name``, ``kept`` under that name or another;
+    None: there is none."""
+    path = MEASUREMENTS / f"{kept or name}.json"
     if not path.exists():
         return None
     report = json.loads(path.read_text(encoding="utf-8"))
     return report["machine"], report["results"][name]["rows"]
 
 
-def _again(name: str, machine: Row) -> str:
+def _again(name: str, machine: Row, *, kept: str = "", only: str = "") -> str:
     memory_gb = machine["memory_bytes"] / 1e9
     return (
         f"Measured on {machine['date'][:10]} ({text(str(machine['commit']))}) on {machine['cpus']} cores "
         f"({text(machine['cpu'])}) with {memory_gb:.0f} GB of memory, {text(machine['system'])}, "
         f"{text(machine['python'])}. "
         f"{machine.get('note', '')}\n\n```sh\n"
-        f"bin/bench {name} --json docs/generator/measurements/{name}.json\n"
+        f"{only}bin/bench {name} --json docs/generator/measurements/{kept or name}.json\n"
         ".venv-dev/bin/python -m docs.generator\n```"
     )
 
@@ -128,6 +132,17 @@ def _scale() -> Iterator[str]:
         "constant and 2 quadratic. `ONLY=partitions,log` picks parts, `ALONE=1` leaves Apache Kafka out."
     )
     yield _again("scale", machine)
+    yield from _parts(rows)
+    if (log := _read("scale", SCALE_LOG)) is not None:
+        machine, of_log = log
+        yield from _parts(of_log)
+        yield _again("scale", machine, kept=SCALE_LOG, only="ONLY=log ")
+        rows = [*rows, *of_log]
+    yield "### What was asked"
+    yield _asked([row for row in rows if set(row) == {"name", "value", "unit", "asked", "ok"}])
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[str]:
     for part in SCALE:
         curve = [row for row in rows if row.get("part") == part.name]
         if curve:
@@ -135,8 +150,6 @@ def _scale() -> Iterator[str]:
             yield part.story
             yield _curve(part, curve)
             yield _growth([row for row in rows if row.get("growth of", "").startswith(f"{part.name}: ")])
-    yield "### What was asked"
-    yield _asked([row for row in rows if set(row) == {"name", "value", "unit", "asked", "ok"}])
 
 
 def _curve(part: Part, rows: Sequence[Row]) -> str:
