@@ -646,7 +646,8 @@ class Cluster(AsksGroups):
         return _leader(best[0], topic, partition) if best else None
 
     def isr_of(self, topic: str, partition: int) -> tuple[int, ...]:
-        """The ISR, as the leader knows it; the controller learns of it seconds later."""
+        """The ISR, as the leader knows it; the controller learns of it seconds later. Empty while the leader
+        has not heard yet that it leads."""
         from minikafka.types import TopicPartition
 
         leader = self.leader_of(topic, partition)
@@ -654,7 +655,7 @@ class Cluster(AsksGroups):
         if broker is None:
             return ()
         led = broker.server.services.replica_manager.partitions.get(TopicPartition(topic, partition))
-        return () if led is None else tuple(led.isr)
+        return () if led is None or not led.is_leader else tuple(led.isr)
 
     def client_config(
         self, user: str = "admin", password: str | None = None, *, client: str = "confluent-kafka"
