@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -171,10 +171,14 @@ class Promises:
         ]
 
     def acknowledged(
-        self, session: Session, offsets: Iterable[int], others: Iterable[Held], now: float
+        self, session: Session, offsets: Collection[int], others: Iterable[Held], now: float
     ) -> None:
-        """It counts; ``others`` were ``held_by_others`` when it was asked for, in a term that lasts."""
+        """It counts; ``others`` were ``held_by_others`` when it was asked for, in a term that lasts. One that
+        has begun to acknowledge since may have come first, and what is settled may be acknowledged again."""
+        still = [self.held.get(offset) for offset in offsets]
         for other in others:
+            if other not in still:
+                continue
             what = f"S5: {session} acknowledged some of {sorted(offsets)}, which are locked for {other}"
             self._suspicions.append(_Suspicion(now, what, {other.session}))
 

@@ -79,6 +79,16 @@ def test_an_acknowledgement_of_one_who_does_not_hold_the_record_does_not_count(
         promises.went_on(b, 2)
 
 
+def test_it_counts_when_the_other_has_settled_the_record_meanwhile(promises: Promises) -> None:
+    """The request was on its way for long. Below the start offset any member may acknowledge."""
+    a, b = Session("a"), Session("b")
+    given(promises, b, 0)
+    others = promises.held_by_others(a, TERM, [7], 1)
+    del promises.held[7]  # b acknowledges it
+    promises.acknowledged(a, [7], others, 2)
+    promises.went_on(b, 3)
+
+
 @pytest.mark.parametrize(("term", "now"), [(Term(leader=2, epoch=1, life=0), 1), (TERM, 5)])
 def test_it_counts_under_another_leader_and_when_the_other_lock_is_over(
     promises: Promises, term: Term, now: float
