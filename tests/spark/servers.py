@@ -16,9 +16,11 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from tests.integration.support.java import JVM
 from tests.spark.hadoop import PYSPARK, SOURCES, artifact, jars
+from tests.spark.object_store import ObjectStore
 from tests.support.ports import free_port
 
 DEADLINE_S = 120.0
@@ -79,19 +81,43 @@ class JavaServer:
         return True
 
 
-class IcebergRest(JavaServer):
-    """Iceberg's REST catalog, a fixture of its own tests: tables in SQLite, files below ``warehouse``."""
+def _jars_of_rest() -> list[Path]:
+    return [
+        *jars("iceberg-rest"),
+        *(next((PYSPARK / "jars").glob(f"{name}-[0-9]*.jar")) for name in _HADOOP),
+    ]
 
-    def __init__(self, directory: Path) -> None:
+
+def write_hadoop_configuration(path: Path, settings: Mapping[str, str]) -> None:
+    """``settings`` as Spark has them, as Hadoop reads them from the class path."""
+    root = ElementTree.Element("configuration")
+    for name, value in settings.items():
+        described = ElementTree.SubElement(root, "property")
+        ElementTree.SubElement(described, "name").text = name.removeprefix("spark.hadoop.")
+        ElementTree.SubElement(described, "value").text = value
+    ElementTree.ElementTree(root).write(path)
+
+
+class IcebergRest(JavaServer):
+    """Iceberg's REST catalog, a fixture of its own tests: tables in SQLite, files below ``warehouse``, or in
+    ``store``, which Hadoop's connector for S3 reads and writes."""
+
+    def __init__(self, directory: Path, store: ObjectStore | None = None) -> None:
         directory.mkdir()
         self.warehouse = directory / "warehouse"
+        warehouse, self._class_path = self.warehouse.as_uri(), ":".join(map(str, _jars_of_rest()))
+        if store is not None:
+            warehouse = store.table_uri("warehouse").replace("s3://", "s3a://")
+            write_hadoop_configuration(directory / "core-site.xml", store.s3a_settings())
+            # In front: Iceberg's own tests have a class of the connector's name.
+            self._class_path = ":".join([str(directory), *map(str, jars("s3a")), self._class_path])
         port = free_port()
         super().__init__(
             directory,
-            ["-cp", self._class_path(), "org.apache.iceberg.rest.RESTCatalogServer"],
+            ["-cp", self._class_path, "org.apache.iceberg.rest.RESTCatalogServer"],
             {
                 "CATALOG_URI": f"jdbc:sqlite:{directory}/catalog.db",
-                "CATALOG_WAREHOUSE": self.warehouse.as_uri(),
+                "CATALOG_WAREHOUSE": warehouse,
                 "CATALOG_IO__IMPL": "org.apache.iceberg.hadoop.HadoopFileIO",
                 "CATALOG_REST_PORT": str(port),
             },
@@ -99,14 +125,9 @@ class IcebergRest(JavaServer):
             "/v1/config",
         )
 
-    @staticmethod
-    def _class_path() -> str:
-        spark = [next((PYSPARK / "jars").glob(f"{name}-[0-9]*.jar")) for name in _HADOOP]
-        return ":".join(map(str, [*jars("iceberg-rest"), *spark]))
-
     def read(self, table: str) -> list[list[str]]:
         """A table's partitions, offsets, keys and values, as Iceberg's own library reads them."""
-        command = [*JVM, "-cp", self._class_path(), str(SOURCES / "ReadTable.java"), self.url, table]
+        command = [*JVM, "-cp", self._class_path, str(SOURCES / "ReadTable.java"), self.url, table]
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == 0, done.stderr[-8000:]
         return [line.split("\t") for line in done.stdout.splitlines()]

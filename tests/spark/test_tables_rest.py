@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from minikafka.cli.main import main
+from minikafka.spark.load.tables import find_table
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.files import RunDirectory
 from minikafka.spark.tables.iceberg import IcebergTables
 from minikafka.spark.tables.table import CommitUnknown
 from tests.integration.support.process import java_is_there
 from tests.spark.logs import LogDir, batch
+from tests.spark.object_store import CREDENTIALS, ObjectStore
 from tests.spark.servers import IcebergRest
 from tests.spark.tables_support import export, lose_to_another_export, offsets, open_table, rows, written
 
@@ -30,15 +33,27 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def rest(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
+def maven(java: None) -> None:
     if not java_is_there():
         assert os.environ.get("CI") != "true", "Maven is missing"
         pytest.skip("java and mvn are not there")
-    server = IcebergRest(tmp_path_factory.mktemp("rest") / "server")
-    try:
+
+
+@pytest.fixture(scope="module")
+def rest(maven: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
+    with contextlib.closing(IcebergRest(tmp_path_factory.mktemp("rest") / "server")) as server:
         yield server
-    finally:
-        server.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """The environment knows it, and nothing else does."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with contextlib.closing(ObjectStore(tmp_path / "store.log")) as made:
+        for name, value in made.environment().items():
+            monkeypatch.setenv(name, value)
+        yield made
 
 
 @pytest.fixture
@@ -120,6 +135,29 @@ def test_icebergs_own_library_reads_what_upserts_leave(
         del expected[key]
     assert read_by_java() == expected
     assert {row["key"]: row["value"].decode() for row in rows(tables, "t")} == expected
+
+
+def test_a_rest_catalog_whose_warehouse_is_in_s3(
+    shared_session: SparkSession, maven: None, store: ObjectStore, tmp_path: Path, capsys: Capture
+) -> None:
+    """As companies have it: the catalog says where tables lie, the environment how the store is reached. Rows
+    are changed in place, and what an upsert leaves is read by Iceberg's own library and imported again."""
+    logs = LogDir(tmp_path / "logs")
+    logs.segment("orders", [written(0, *((b"k%d" % number, b"1") for number in range(10)))])
+    with contextlib.closing(IcebergRest(tmp_path / "rest", store)) as rest:
+        command = ["export", str(logs.path), "--latest", "logEnd", "--format", "iceberg", "--upsert"]
+        command += ["--catalog", rest.url]
+        assert main(command) == 0
+        logs.segment("orders", [written(10, (b"k3", b"2"), (b"k4", None))], base_offset=10)
+        assert main(command) == 0
+        assert capsys.readouterr().out.splitlines()[-1].endswith("commit 2")
+        found = {key: value for _, _, key, value in rest.read("kafka.orders")}
+        assert found == {f"k{number}": "2" if number == 3 else "1" for number in range(10) if number != 4}
+        table = find_table("kafka.orders", catalog=rest.url)
+        read = [row for unit in table.units for batch in unit.read(["key"]) for row in batch.to_pylist()]
+    assert {row["key"].decode() for row in read} == found.keys()
+    names = store.names("warehouse")
+    assert any("/metadata/" in name for name in names) and any(name.endswith(".parquet") for name in names)
 
 
 def test_an_upsert_in_a_rest_catalog(spark: SparkSession, tables: IcebergTables, tmp_path: Path) -> None:

@@ -3,13 +3,17 @@ rewritten."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import DataFile
 
+from minikafka.spark.load.tables import find_table
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.files import FILE_SCHEMA, WrittenDeletes
 from minikafka.spark.tables.job import upsert_tasks
@@ -91,6 +95,27 @@ def test_an_upsert_leaves_the_file_and_says_which_rows_are_gone(topic: Topic) ->
     assert summary["total-position-deletes"] == "3", "of the second file half was gone: it is rewritten"
     assert summary["total-delete-files"] == "2"
     assert progress(topic.tables, "t").offsets == {0: 106}
+
+
+@pytest.mark.parametrize("has_column_sizes", [True, False])
+def test_what_upserts_leave_is_imported_and_inspected(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, has_column_sizes: bool
+) -> None:
+    """The sizes of columns are optional: exports of before, and other programs, leave them out."""
+    if not has_column_sizes:
+        monkeypatch.setattr(DataFile, "from_args", partial(without_column_sizes, DataFile.from_args))
+    topic.upsert(*((key, b"1") for key in KEYS))
+    topic.upsert((KEYS[7], b"2"), (KEYS[3], None))
+    table: Any = open_table(topic.tables, "t")
+    found = find_table(table._table.location().removeprefix("file://"))
+    read = [row for unit in found.units for batch in unit.read(["key", "value"]) for row in batch.to_pylist()]
+    assert {row["key"]: row["value"] for row in read} == topic.newest
+    if has_column_sizes:
+        assert len(table._table.inspect.entries()) == 3, "two data files, and one of deletes"
+
+
+def without_column_sizes(make: Callable[..., Any], **fields: Any) -> Any:
+    return make(**fields | {"column_sizes": None})
 
 
 def test_a_file_with_many_deleted_rows_is_written_again_without_them(topic: Topic) -> None:

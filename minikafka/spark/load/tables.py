@@ -393,10 +393,12 @@ def _iceberg(source: str, catalog: str | None) -> Table:
             table = StaticTable.from_metadata(source, iceberg_properties())
         else:
             table = open_catalog(catalog).load_table(source)
-        scan = table.scan()
+        scan, snapshot = table.scan(), table.current_snapshot()
         numbers = {
-            row["data_file"]["file_path"]: row["sequence_number"]
-            for row in table.inspect.entries().select(["sequence_number", "data_file"]).to_pylist()
+            entry.data_file.file_path: entry.sequence_number
+            # Not inspect.entries(): it fails where a file has no column sizes, which are optional.
+            for manifest in (snapshot.manifests(table.io) if snapshot is not None else ())
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
         }
         tasks = sorted(
             scan.plan_files(), key=lambda task: (numbers.get(task.file.file_path) or 0, task.file.file_path)

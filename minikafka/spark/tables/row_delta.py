@@ -43,7 +43,7 @@ def delete_file(deletes: WrittenDeletes, path: str, partition: Record, spec_id: 
         partition=partition,
         record_count=deletes.records,
         file_size_in_bytes=deletes.size,
-        column_sizes=None,
+        column_sizes={},  # none is an error to pyiceberg's inspection of a table
         value_counts={FILE_PATH_ID: deletes.records, POS_ID: deletes.records},
         null_value_counts={FILE_PATH_ID: 0, POS_ID: 0},
         nan_value_counts=None,
