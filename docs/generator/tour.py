@@ -46,6 +46,7 @@ from the real logs, and said to be so.
 ## How to read a picture
 
 ```text
+controller broker 4 (epoch 1)
 story-0: broker 1 leads in epoch 1 · ISR 1 2 · replicas 1 2 3
 offset               │0    │1    │2    │
 broker 1 leader e1   │m0 e0│m1 e0┃m2 e1│  HW 2 LEO 3
@@ -54,7 +55,7 @@ broker 3 is down     │m0 e0│              LEO 1
 broker 1 knows: broker 2 has all below 2, broker 3 has all below 1
 ```
 
-The first line is what the store says. Then a line for each replica: what its broker takes itself for and
+The first lines are what the store says. Then a line for each replica: what its broker takes itself for and
 the leader epoch that it knows, its records with the epochs in which they were written, its high watermark
 (the thick line) and its log end offset. A broker that is down shows what lies on its disk. The last line is
 what the leader has learnt of its followers. A log of more than ten records is a bar: `█` below the high
