@@ -270,7 +270,7 @@ async def _serve(
             banner_lines(
                 node_id=config.node_id,
                 listening=[_address(listener) for listener in broker.bound],
-                unprotected=[_address(listener) for listener in broker.bound if listener.is_unprotected],
+                unprotected=[_address(listener) for listener in broker.unprotected],
                 addresses=[format_address(*endpoint) for endpoint in broker.listeners.values()],
                 open_address=_open_address(broker.bound, broker.listeners),
                 directories=directories,

@@ -7,6 +7,7 @@ argcomplete has it; shtab knows no fish). Where a value is free, the shell compl
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -38,7 +39,10 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a script. Returns the exit status."""
     arguments = parser().parse_args(argv)
-    print(_SCRIPTS[arguments.shell](dict(_words())), end="")
+    try:
+        print(_SCRIPTS[arguments.shell](dict(_words())), end="", flush=True)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OK
 
 

@@ -187,6 +187,20 @@ class Broker:
         return [listener._replace(port=port(listener.name)) for listener in self._config.endpoints()]
 
     @property
+    def unprotected(self) -> list[Listener]:
+        """Of those, where anyone on another machine may do anything: neither passwords nor certificates of
+        clients are required, and there are no ACLs. Raises as ``bound``."""
+        return [
+            listener for listener in self.bound if listener.is_unprotected and not self._is_guarded(listener)
+        ]
+
+    def _is_guarded(self, listener: Listener) -> bool:
+        """By certificates that clients must show, or by ACLs."""
+        security = self._config.listener_security(listener.name)
+        shows_certificate = listener.protocol == "SSL" and security.ssl_client_auth == "required"
+        return shows_certificate or self._config.has_authorizer
+
+    @property
     def port(self) -> int:
         """The port that the first listener is bound to."""
         return self.socket_server.bound_port(self._config.endpoints()[0].name)
@@ -230,9 +244,7 @@ class Broker:
             len(self.services.replica_manager.partitions),
             ", ".join(map(str, self.bound)),
         )
-        for listener in self.bound:
-            if not listener.is_unprotected or self._is_guarded(listener):
-                continue
+        for listener in self.unprotected:
             logger.warning(
                 "listener %s accepts connections from other machines without authentication: anyone who can "
                 "reach it can read and delete everything. Listen on localhost (listeners=%s://localhost:%d), "
@@ -242,12 +254,6 @@ class Broker:
                 listener.port,
                 listener.port,
             )
-
-    def _is_guarded(self, listener: Listener) -> bool:
-        """By certificates that clients must show, or by ACLs."""
-        security = self._config.listener_security(listener.name)
-        shows_certificate = listener.protocol == "SSL" and security.ssl_client_auth == "required"
-        return shows_certificate or self._config.has_authorizer
 
     async def _start(self) -> None:
         config = self._config

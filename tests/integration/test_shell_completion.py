@@ -87,3 +87,16 @@ def test_every_option_of_every_command_is_offered(script: tuple[str, Path]) -> N
             each for action in known[words]._actions for each in action.option_strings if each[:2] == "--"
         }
         assert offered(path, shell, *words, "--") == options
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_reader_that_has_seen_enough_is_no_failure(shell: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "minikafka.cli.main", "completion", shell],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.communicate(timeout=DEADLINE_S)[1] == b""
+    assert process.returncode == 0

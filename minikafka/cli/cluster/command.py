@@ -433,14 +433,20 @@ def _banner(members: Sequence[Member], pages: Sequence[str | None]) -> list[tupl
         *((f"broker {each.config.node_id}", each.where) for each in members),
         *(
             (
-                f"status page of {each.config.node_id}",
-                page or "nowhere (its log says why; try --set http.port=0)",
+                f"status page of {member.config.node_id}",
+                page or _why_no_page(member),
             )
-            for each, page in zip(members, pages, strict=True)
+            for member, page in zip(members, pages, strict=True)
         ),
         ("one broker", "minikafka cluster start|stop|kill ID (in another terminal)"),
         ("stop it", "Ctrl-C"),
     ]
+
+
+def _why_no_page(member: Member) -> str:
+    if member.config.http_port == OFF:
+        return "nowhere (--http-port off)"
+    return "nowhere (its log says why; try --set http.port=0)"
 
 
 def _stop_on_signals(supervisor: ClusterSupervisor) -> asyncio.Future[None]:

@@ -2,7 +2,8 @@
 
 All of it is written, nothing is sparse: recovery, reads and removals meet real bytes. How much, is what the
 disk has room for (half of what is free, 20 GB at most). Before the cold read the page cache lets go of the
-log, as far as the kernel does what it is told; what it has to write for that is written before producers begin.
+log, as far as the kernel does what it is told; what has to be written for that is written before producers
+begin.
 
 Producers ask at a fixed rate; the longest latency among theirs is what anything held them up. On a machine
 with other work their quiet turn has long ones, too, so both are shown.

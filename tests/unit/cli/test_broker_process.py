@@ -111,6 +111,21 @@ def test_a_broker_that_other_machines_reach_says_so(tmp_path: Path, host: str) -
         assert f"listeners=PLAINTEXT://localhost:{port[1]}" in warning, "what to do"
 
 
+def test_a_broker_with_an_authorizer_has_nothing_to_warn_of(tmp_path: Path) -> None:
+    """Neither in the log nor in the banner: who is anonymous may do what an ACL allows."""
+    settings = (
+        "listeners=PLAINTEXT://0.0.0.0:0",
+        "advertised.listeners=PLAINTEXT://localhost:9",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users=User:admin",
+    )
+    options = [option for setting in settings for option in ("--set", setting)]
+    with Process("--data-dir", str(tmp_path / "d"), *options) as process:
+        assert process.said("advertised as") == "localhost:9"
+        assert not any(line.startswith("warning") for line in process.banner)
+        assert OPEN not in process.stop()[1]
+
+
 def test_a_broker_that_only_this_machine_reaches_has_nothing_to_warn_of(broker: Process) -> None:
     assert broker.said("advertised as") == broker.said("listening on")
     assert not any(line.startswith("warning") for line in broker.banner)

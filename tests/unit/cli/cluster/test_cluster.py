@@ -311,6 +311,7 @@ def test_a_broker_that_crashed_is_started_again_after_a_signal_from_outside(tmp_
 
 def test_in_one_process_brokers_are_stopped_and_started_but_not_killed(tmp_path: Path) -> None:
     with Process(tmp_path, "--in-process", "--brokers=2", "--first-id=0", "--http-port=off") as cluster:
+        cluster.line(r"status page of 0 +nowhere \(--http-port off\)")
         write(cluster.bootstrap, b"one")
         cluster.line(r"orders-0: led by \d, in sync 0, 1")
         assert "--in-process" in ask("kill", 1, tmp_path).stderr
