@@ -42,9 +42,9 @@ from minikafka.cli.shared.commands import (
     run,
     take_connection,
 )
-from minikafka.errors import KafkaError
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.addresses import format_address
-from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.network.broker_client import AuthenticationFailed, BrokerUnavailable
 from minikafka.types import NO_LEADER, ReplicaAssignment, TopicPartition
 from minikafka.units import format_bytes, format_duration
 
@@ -136,7 +136,8 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     """Producers with acks=all are refused."""
     not_preferred: list[PartitionHealth]
     """Led, but not by the first of their replicas. Those that are being reassigned do not count."""
-    reassignments: list[ReassignmentState]
+    reassignments: list[ReassignmentState] | None
+    """None: the controller, which knows them, does not answer."""
 
 
 async def describe(admin: AdminClient) -> ClusterDescription:
@@ -147,7 +148,8 @@ async def describe(admin: AdminClient) -> ClusterDescription:
     """
     nodes = await admin.nodes()
     partitions = await admin.partitions()
-    under_way = await admin.reassignments()
+    reassignments = await _reassignments_under_way(admin)
+    under_way = reassignments or {}
     topics = sorted({each.topic for each in partitions})
     configs = await admin.configs([topic_resource(topic) for topic in topics], [MIN_ISR])
     min_isr = {
@@ -165,9 +167,27 @@ async def describe(admin: AdminClient) -> ClusterDescription:
         brokers=broker_states(nodes, partitions, log_dirs),
         topics=len(topics),
         partitions=len(partitions),
-        reassignments=reassignment_states(under_way, partitions, log_dirs, health),
+        reassignments=None
+        if reassignments is None
+        else reassignment_states(reassignments, partitions, log_dirs, health),
         **problems(health, under_way),
     )
+
+
+async def _reassignments_under_way(
+    admin: AdminClient,
+) -> dict[TopicPartition, ReplicaAssignment] | None:
+    """None: the controller does not answer, or no broker is the controller."""
+    try:
+        return await admin.reassignments()
+    except AuthenticationFailed:
+        raise
+    except BrokerUnavailable:
+        return None
+    except KafkaError as error:
+        if error.code is not ErrorCode.NOT_CONTROLLER:
+            raise
+        return None
 
 
 async def _log_dirs(admin: AdminClient, node_id: int) -> list[LogDir] | None:
@@ -423,8 +443,11 @@ def show(description: ClusterDescription, stream: TextIO) -> None:
         _section(console, title, len(partitions), _partitions(partitions), is_bad=True)
     elsewhere = description.not_preferred
     _section(console, "Not led by their preferred leader", len(elsewhere), _partitions(elsewhere))
-    moving = description.reassignments
-    _section(console, "Reassignments under way", len(moving), _reassignments(moving))
+    moving, title = description.reassignments, "Reassignments under way"
+    if moving is None:
+        console.print(f"{title}: not known, the controller does not answer", style="bold red")
+    else:
+        _section(console, title, len(moving), _reassignments(moving))
 
 
 def _section(console: Console, title: str, count: int | str, rows: Rows, *, is_bad: bool = False) -> None:

@@ -44,6 +44,8 @@ class FakeCluster:
     def __init__(self, brokers: int = 3) -> None:
         self.racks: dict[int, str | None] = dict.fromkeys(range(1, brokers + 1))
         self.live = list(self.racks)
+        self.silent: set[int] = set()
+        """Registered, and no answer comes from them."""
         self.controller = 1
         self.moves_controller_to: int | None = None
         self.partitions: dict[TopicPartition, FakePartition] = {}
@@ -84,6 +86,8 @@ class FakeCluster:
         node_id = address[1] - 9000
         if node_id not in self.live:
             raise BrokerUnavailable(f"broker {address[0]}:{address[1]}: cannot connect")
+        if node_id in self.silent:
+            raise BrokerUnavailable(f"broker {address[0]}:{address[1]}: API_VERSIONS was not answered")
         return FakeConnection(self, node_id)
 
     # The APIs

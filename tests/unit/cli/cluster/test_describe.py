@@ -15,13 +15,13 @@ Output = pytest.CaptureFixture[str]
 A0 = TopicPartition("a", 0)
 
 
-def described(capsys: Output) -> Any:
-    assert cluster_command.main(["describe", "-b", "b:9001,b:9002", "--json"]) == 0
+def described(capsys: Output, *options: str) -> Any:
+    assert cluster_command.main(["describe", "-b", "b:9001,b:9002", "--json", *options]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def text(capsys: Output) -> str:
-    assert cluster_command.main(["describe", "-b", "b:9001,b:9002"]) == 0
+def text(capsys: Output, *options: str) -> str:
+    assert cluster_command.main(["describe", "-b", "b:9001,b:9002", *options]) == 0
     return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
 
 
@@ -147,6 +147,21 @@ def test_a_reassignment_is_shown_with_what_is_left(cluster: FakeCluster, capsys:
     ]
     assert found["not_preferred"] == [], "it will be, when it is done"
     assert "  a-0        3,2  3       1         300 B  3: 50 records behind" in text(capsys)
+
+
+@pytest.mark.parametrize("there_is_one", [True, False])
+def test_without_a_controller_that_answers_the_others_tell_what_they_know(
+    cluster: FakeCluster, capsys: Output, there_is_one: bool
+) -> None:
+    cluster.topic("a", (3, 2), (3,))
+    cluster.controller = 3 if there_is_one else -1
+    cluster.silent.add(3)
+    found = described(capsys, "--timeout-ms", "300")
+    assert found["reassignments"] is None
+    answers = {each["id"]: each["answers"] for each in found["brokers"]}
+    assert answers == {1: True, 2: True, 3: False}
+    last = text(capsys, "--timeout-ms", "300").splitlines()[-1]
+    assert last == "Reassignments under way: not known, the controller does not answer"
 
 
 def test_no_broker_there_is_one_line(cluster: FakeCluster, capsys: Output) -> None:
