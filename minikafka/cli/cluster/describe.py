@@ -137,7 +137,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     not_preferred: list[PartitionHealth]
     """Led, but not by the first of their replicas. Those that are being reassigned do not count."""
     reassignments: list[ReassignmentState] | None
-    """None: the controller, which knows them, does not answer."""
+    """None: the controller, which knows them, does not answer, or there is none."""
 
 
 async def describe(admin: AdminClient) -> ClusterDescription:
@@ -445,7 +445,8 @@ def show(description: ClusterDescription, stream: TextIO) -> None:
     _section(console, "Not led by their preferred leader", len(elsewhere), _partitions(elsewhere))
     moving, title = description.reassignments, "Reassignments under way"
     if moving is None:
-        console.print(f"{title}: not known, the controller does not answer", style="bold red")
+        why = "there is no controller" if has_none else "the controller does not answer"
+        console.print(f"{title}: not known, {why}", style="bold red")
     else:
         _section(console, title, len(moving), _reassignments(moving))
 
