@@ -13,6 +13,11 @@ record in offset order.
 
 Differs from Kafka: nothing waits for the disk with ``cached_only``; a first batch that is too large is left
 out here and not in the fetch layer.
+
+What follows cold records is cold, up to the end of the log: where a disk thread has stopped is remembered
+(``LogSegment.cold_from``), also at which batch, and a read that goes beyond it is a ``ColdRecords`` at once.
+By then it may well be in memory, because the kernel reads ahead; but it does so in the call of who comes to
+where it had read ahead, and that takes milliseconds which the loop has not.
 """
 
 from __future__ import annotations
@@ -20,7 +25,12 @@ from __future__ import annotations
 from struct import Struct
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.segment.fetch_data import FetchedAbortedTransaction, TimestampAndOffset
+from minikafka.log.segment.fetch_data import (
+    ColdRead,
+    ColdRecords,
+    FetchedAbortedTransaction,
+    TimestampAndOffset,
+)
 from minikafka.log.segment.indexes import CorruptTransactionIndex
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import LogSegment
@@ -62,15 +72,17 @@ class Place(NamedTuple):
 class LogReader:
     """Finds and reads records in the segments of one log."""
 
-    __slots__ = ("_segments", "_tail_positions")
+    __slots__ = ("_generation", "_segments", "_tail_positions")
 
     def __init__(self, segments: LogSegments) -> None:
         self._segments = segments
+        self._generation = 0
         self._tail_positions: dict[int, Place] = {}  # offset -> where its batch starts
 
     def forget_positions(self) -> None:
         """Segments were removed or truncated."""
         self._tail_positions.clear()
+        self._generation += 1
 
     def place_of(self, offset: int, *, cached_only: bool = False) -> Place | None:
         """Of the first batch that reaches ``offset``; None behind the last batch."""
@@ -100,8 +112,11 @@ class LogReader:
         max_bytes: int,
         min_one_message: bool,
         cached_only: bool,
+        brought: ColdRead | None = None,
     ) -> Slice | None:
         """Records from ``fetch_offset`` on, none at or behind the end; None when there are none.
+
+        ``brought``: what this has raised, fetched meanwhile.
 
         Raises:
             ColdRead: they are not in memory, and ``cached_only``.
@@ -119,22 +134,91 @@ class LogReader:
             return None
         if available <= 0:
             return None
+        if isinstance(brought, ColdRecords) and brought.is_at(segment, position, self._generation):
+            self._note_cold(segment, brought, is_rest=brought.size >= available)
+            size = min(available, len(brought.records))
+            handed_over = self._handed_over(found, brought.records, size, max_bytes, min_one_message)
+            if handed_over is not None:
+                return handed_over
         if available <= max_bytes:
-            records = segment.read_bytes(available, position, cached_only=cached_only)
+            records = self._records(segment, available, position, cached_only, brought)
             if len(records) < available:
                 raise self._too_short(segment, position + len(records))
             if segment.base_offset == end_segment_base_offset:
                 self._remember(end_offset, segment, end_position)
             return Slice(segment, position, records, False)
-        return self._read_part(found, max_bytes, min_one_message, cached_only)
+        return self._read_part(found, max_bytes, min_one_message, cached_only, brought)
 
-    def _read_part(self, place: Place, max_bytes: int, min_one_message: bool, cached_only: bool) -> Slice:
+    def _note_cold(self, segment: LogSegment, brought: ColdRecords, *, is_rest: bool) -> None:
+        """What follows ``brought`` is cold, too: in this segment, or when that was the rest of it, in the
+        next one."""
+        if not is_rest:
+            segment.cold_from = brought.position + brought.size
+            cut = segment.cut_batch(brought.records, brought.position)
+            if cut is not None:
+                self._remember(cut.offset, segment, cut.position, cut.size)
+            return
+        segment.cold_from = -1
+        index = self._segments.floor_index(segment.base_offset) + 1
+        if index < len(self._segments):
+            following = self._segments[index]
+            following.cold_from = 0
+            self._remember(following.base_offset, following, 0)
+
+    def _handed_over(
+        self, place: Place, records: Buffer, size: int, max_bytes: int, min_one_message: bool
+    ) -> Slice | None:
+        """The first ``size`` bytes that a disk thread has brought, or less; None when they will not do."""
+        segment, position, _ = place
+        if size < _OFFSETS.size:
+            return None
+        batch_bytes = _LENGTH.unpack_from(records, _LENGTH_AT)[0] + _LENGTH_ENDS_AT
+        size = min(size, max(max_bytes, batch_bytes) if min_one_message else max_bytes)
+        if not _OFFSETS.size <= batch_bytes <= size:
+            return None
+        return Slice(segment, position, memoryview(records)[:size], False)
+
+    def _records(
+        self, segment: LogSegment, size: int, position: int, cached_only: bool, brought: ColdRead | None
+    ) -> Buffer:
+        """From the file. What follows cold records is not looked for, unless what was brought of it was of
+        no use.
+
+        Raises:
+            ColdRecords: with ``cached_only``.
+        """
+        if not cached_only:
+            return segment.read_bytes(size, position, cached_only=False)
+        records = None
+        if brought is not None or not segment.is_cold(position, size):
+            records = segment.read_cached(size, position)
+        if records is None:
+            raise ColdRecords(
+                segment.cold_file(),
+                position,
+                size,
+                segment=segment,
+                generation=self._generation,
+                index=segment.cold_index(),
+            )
+        return records
+
+    def _read_part(
+        self,
+        place: Place,
+        max_bytes: int,
+        min_one_message: bool,
+        cached_only: bool,
+        brought: ColdRead | None,
+    ) -> Slice:
         """At most ``max_bytes``, but the whole first batch where the caller wants one.
 
         A few bytes tell first how large that is, where it is not known: a fetch of many partitions may ask
         whether it fits at all of each, with all but one batch of its bytes left.
         """
         segment, position, batch_bytes = place
+        if not batch_bytes and cached_only and brought is None and segment.is_cold(position, _OFFSETS.size):
+            batch_bytes = _OFFSETS.size  # at least; how large it is shows with what is brought
         if not batch_bytes:
             head = segment.read_bytes(_LENGTH_ENDS_AT, position, cached_only=cached_only)
             if len(head) < _LENGTH_ENDS_AT:
@@ -144,7 +228,8 @@ class LogReader:
             return Slice(segment, position, b"", True)
         if not _OFFSETS.size <= batch_bytes <= segment.size - position:
             raise self._too_short(segment, position)
-        records = segment.read_bytes(max(batch_bytes, max_bytes), position, cached_only=cached_only)
+        size = max(batch_bytes, max_bytes)
+        records = self._records(segment, size, position, cached_only, brought)
         if len(records) < batch_bytes:
             raise self._too_short(segment, position)
         if batch_bytes >= max_bytes:
@@ -152,11 +237,11 @@ class LogReader:
             self._remember(base_offset + last_offset_delta + 1, segment, position + batch_bytes)
         return Slice(segment, position, records, False)
 
-    def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
+    def _remember(self, offset: int, segment: LogSegment, position: int, size: int = 0) -> None:
         positions = self._tail_positions
         if offset not in positions and len(positions) >= TAIL_POSITIONS_MAX:
             del positions[next(iter(positions))]
-        positions[offset] = Place(segment, position)
+        positions[offset] = Place(segment, position, size)
 
     def _too_short(self, segment: LogSegment, position: int) -> KafkaError:
         return KafkaError(

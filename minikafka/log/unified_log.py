@@ -408,15 +408,17 @@ class UnifiedLog:
         min_one_message: bool,
         isolation: FetchIsolation,
         cached_only: bool = True,
+        brought: ColdRead | None = None,
     ) -> FetchData:
         """Records from ``fetch_offset`` on, at most up to where ``isolation`` allowed when the read began.
 
         Args:
             min_one_message: return the first batch whole, even when it is larger than ``max_bytes``.
             cached_only: never wait for the disk.
+            brought: what the same read has raised before, when it was fetched.
 
         Raises:
-            ColdRead: with ``cached_only``; let its range be read where waiting is allowed, then call again.
+            ColdRead: with ``cached_only``; fetch it where waiting is allowed, then call again with it.
             KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         log_end_offset, high_watermark = self.log_end_offset, self.high_watermark
@@ -439,19 +441,15 @@ class UnifiedLog:
                     max_bytes=max_bytes,
                     min_one_message=min_one_message,
                     cached_only=cached_only,
+                    brought=brought,
                 )
             if found is None:
-                metadata = self.offset_metadata(min(fetch_offset, end_offset))
+                at = self.offset_metadata(min(fetch_offset, end_offset))
                 if fetch_offset > end_offset:
-                    metadata = metadata._replace(message_offset=Offset(fetch_offset))
+                    at = at._replace(message_offset=Offset(fetch_offset))
+                start = self.log_start_offset
                 return FetchData(
-                    metadata,
-                    b"",
-                    False,
-                    [] if committed else None,
-                    self.log_start_offset,
-                    high_watermark,
-                    stable_offset,
+                    at, b"", False, [] if committed else None, start, high_watermark, stable_offset
                 )
             segment, position, records, incomplete = found
             aborted = None

@@ -296,6 +296,11 @@ class OffsetIndex(IndexFile):
         count = self._slots_up_to(_INT.unpack_from, 0, offset - self.base_offset)
         return self.entry(count - 1) if count else OffsetPosition(self.base_offset, 0)
 
+    def entry_at_or_before(self, position: int) -> OffsetPosition:
+        """The last entry whose position is at most ``position``, or (base offset, 0)."""
+        count = self._slots_up_to(_INT.unpack_from, 4, position)
+        return self.entry(count - 1) if count else OffsetPosition(self.base_offset, 0)
+
     def upper_bound_offset(self, position: int) -> int | None:
         """An offset that lies at or after ``position``: that of the first entry there, if there is one."""
         count = self._slots_up_to(_INT.unpack_from, 4, position - 1)

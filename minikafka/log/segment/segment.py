@@ -54,13 +54,16 @@ id."""
 
 _FIELDS_BYTES = _BATCH_FIELDS.size
 _unpack_fields = _BATCH_FIELDS.unpack_from
-_unpack_range = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
+_BATCH_RANGE = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
+_unpack_range = _BATCH_RANGE.unpack_from
 _BATCH_LENGTH_MIN = 49  # a header without its first two fields, which the length does not count
 _LENGTH_ENDS_AT = 12
 _MAGIC = 2
 
 _SHORT_SCAN_BYTES_MIN = 4096  # a search that starts at an index entry
 _LONG_SCAN_BYTES = 256 * 1024  # a walk through the file
+_CUT_BATCH_LOOKS_MAX = 256
+"""At 0.4 µs each 0.1 ms. From an entry of the index on there are few, unless its interval is large."""
 
 BatchSpan = tuple[int, int, int]
 """What the indexes need of an appended batch: last offset, largest timestamp, bytes."""
@@ -90,6 +93,15 @@ class BatchPlace(NamedTuple):
         return self.last_offset + 1
 
 
+class CutBatch(NamedTuple):
+    """Where a read that ends in the middle of a batch goes on."""
+
+    offset: int
+    position: int
+    size: int
+    """0: not known, for too little of it was read."""
+
+
 class LogSegment:
     """The batches from ``base_offset`` on, up to the next segment."""
 
@@ -101,6 +113,7 @@ class LogSegment:
         "_txn_index",
         "base_offset",
         "bytes_since_index_entry",
+        "cold_from",
         "created_ms",
         "directory",
         "has_aborted_transactions",
@@ -134,6 +147,9 @@ class LogSegment:
         self._open_files = open_files
         self._file: File | None = None
         self.was_used = False
+        self.cold_from = -1
+        """Where the disk thread stopped that last read for somebody who is not at the end; -1: none has, or
+        its reader has come to the end."""
         self.directory = directory
         self.base_offset = base_offset
         self.path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX))
@@ -305,14 +321,35 @@ class LogSegment:
 
     def read_bytes(self, size: int, position: int, *, cached_only: bool) -> Buffer:
         """Bytes of the file. Raises ColdRead when they are not in memory and ``cached_only``."""
+        if cached_only:
+            data = self.read_cached(size, position)
+            if data is None:
+                raise ColdRead(self.cold_file(), position, size)
+            return data
         file = self._file or self.file()
         self.was_used = True
-        if not cached_only:
-            return file.read(size, position)
-        data = file.read_cached(size, position)
-        if data is None:
-            raise ColdRead(ColdFile(self._files, self.path), position, size)
-        return data
+        return file.read(size, position)
+
+    def read_cached(self, size: int, position: int) -> Buffer | None:
+        """Bytes of the file; None when they are not in memory."""
+        file = self._file or self.file()
+        self.was_used = True
+        return file.read_cached(size, position)
+
+    def is_cold(self, position: int, size: int) -> bool:
+        """Whether a read goes on where a disk thread has stopped."""
+        return position <= self.cold_from < position + size
+
+    def cold_file(self) -> ColdFile:
+        """The file, for a disk thread."""
+        return ColdFile(self._files, self.path)
+
+    def cold_index(self) -> ColdRead | None:
+        """The offset index, for a disk thread; None when it is in memory, or has nothing."""
+        index = self.offset_index
+        if index.is_mapped or not index.entries:
+            return None
+        return ColdRead(ColdFile(self._files, index.path), 0, index.entries * index.ENTRY_BYTES)
 
     def find_batch(self, offset: int, *, cached_only: bool = False) -> BatchPlace | None:
         """The first batch whose last offset is at least ``offset``; None when the segment ends before.
@@ -408,6 +445,37 @@ class LogSegment:
             position += at
         if position > end:
             raise self._corrupt(end)
+        return None
+
+    def cut_batch(self, records: Buffer, position: int) -> CutBatch | None:
+        """The batch of which ``records``, which begin with one and are the file's at ``position``, have only
+        a part, or nothing yet. None when that cannot be said with a few looks at what is in memory."""
+        if self.offset_index.entries and not self.offset_index.is_mapped:
+            try:
+                self._open_offset_index(cached_only=True)
+            except ColdRead:
+                return None
+        last = len(records) - _BATCH_RANGE.size
+        indexed_offset, at = self.offset_index.entry_at_or_before(position + last)
+        at = max(at - position, 0)
+        check_entry = at > 0
+        next_offset = -1
+        for _ in range(_CUT_BATCH_LOOKS_MAX):
+            if at > last:
+                return None if next_offset < 0 else CutBatch(next_offset, position + at, 0)
+            base_offset, length, magic, last_offset_delta = _unpack_range(records, at)
+            if (
+                length < _BATCH_LENGTH_MIN
+                or magic != _MAGIC
+                or (check_entry and base_offset > indexed_offset)
+            ):
+                return None
+            check_entry = False
+            size = length + _LENGTH_ENDS_AT
+            if at + size > len(records):
+                return CutBatch(base_offset if next_offset < 0 else next_offset, position + at, size)
+            next_offset = base_offset + last_offset_delta + 1
+            at += size
         return None
 
     def _place(self, data: Buffer, at: int, position: int) -> BatchPlace:

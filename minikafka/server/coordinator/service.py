@@ -219,6 +219,7 @@ class CoordinatorLoad:
         return Loaded(self._records, self._damaged, self._partition.log.log_end_offset)
 
     async def _read(self, position: Offset) -> Buffer:
+        brought: ColdRead | None = None
         while True:
             try:
                 return self._partition.log.read(
@@ -226,9 +227,10 @@ class CoordinatorLoad:
                     max_bytes=self._buffer_bytes,
                     min_one_message=True,
                     isolation=FetchIsolation.LOG_END,
+                    brought=brought,
                 ).records
             except ColdRead as cold:
-                await self._log_io.warmed(cold)
+                brought = await self._log_io.warmed(cold)
                 if not self._is_wanted():
                     return b""
 

@@ -48,7 +48,7 @@ any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Final
 
 from minikafka.clock import Clock
@@ -94,8 +94,8 @@ class Fetch:
     """A fetch under way. ``start`` answers it or returns the promise of an answer."""
 
     __slots__ = (
-        "_clock", "_deadline_ms", "_force_respond", "_has_held_back", "_log_io", "_params", "_pause_ms",
-        "_pending", "_replicas", "_respond", "_rounds", "_scheduler", "_wanted",
+        "_brought", "_clock", "_deadline_ms", "_force_respond", "_has_held_back", "_log_io", "_params",
+        "_pause_ms", "_pending", "_replicas", "_respond", "_rounds", "_scheduler", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +120,8 @@ class Fetch:
         self._pending: PendingResponse | None = None
         self._deadline_ms = 0
         self._rounds = 0
+        self._brought: dict[TopicPartition, ColdRead] = {}
+        """What was cold and was fetched, until all is there."""
         self._has_held_back = False
         self._pause_ms = 0
         self._force_respond = params.max_wait_ms <= 0 or not wanted
@@ -130,13 +132,18 @@ class Fetch:
         params = self._params
         while True:
             reads, size_bytes, cold, places, self._has_held_back, self._pause_ms = yield from read_partitions(
-                self._replicas, params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
+                self._replicas,
+                params,
+                self._wanted,
+                cached_only=self._rounds < WARMING_ROUNDS_MAX,
+                brought=self._brought,
             )
             if not places or self._pending is not None:
                 break
             self._replicas.record_follower_fetch(params.replica_id, params.replica_epoch, places)
             if not (self._pause_ms and self._is_late(reads)):
                 break
+        self._brought = {**self._brought, **cold} if cold else {}
         if not cold and (self._force_respond or self._is_satisfied(reads, size_bytes)):
             return (yield from self._answer(reads))
         if self._pending is None:
@@ -144,7 +151,7 @@ class Fetch:
             self._deadline_ms = self._clock.monotonic_ms() + params.max_wait_ms
         if cold:
             self._rounds += 1
-            self._warm(cold)
+            self._warm(cold.values())
         else:
             self._park(reads)
         return self._pending
@@ -153,7 +160,7 @@ class Fetch:
         answer = self._respond(reads)
         return (yield from answer) if isinstance(answer, Generator) else answer
 
-    def _warm(self, cold: list[ColdRead]) -> None:
+    def _warm(self, cold: Collection[ColdRead]) -> None:
         """Have all of it read from the disk, and go on then."""
         missing = len(cold)
 
@@ -229,7 +236,7 @@ class Fetch:
         return True
 
     def _warmed(self) -> None:
-        """What was cold is in the page cache."""
+        """What was cold is here."""
         try:
             self._resume()
         except BaseException:

@@ -19,13 +19,13 @@ difference.
 A follower that is not in sync gets no records of a partition that is listed for the leader's replication
 quota, while that is exceeded (KIP-73): the remainder of its answer comes, and it counts as a fetch.
 
-A range that is not in the page cache is not read here. All such ranges of a fetch are collected, the disk
-thread warms them, and then the whole fetch is read again.
+A range that is not in the page cache is not read here. All such ranges of a fetch are collected, disk threads
+fetch them, and then the whole fetch is read again, with what they have brought.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Final
 from uuid import UUID
@@ -172,7 +172,7 @@ class Reads(NamedTuple):
 
     partitions: list[PartitionRead]
     size_bytes: int
-    cold: list[ColdRead]
+    cold: dict[TopicPartition, ColdRead]
     places: list[FollowerPlace]
     """Where a follower fetched without an error and a diverging epoch: there it holds all below its fetch
     offset."""
@@ -210,11 +210,17 @@ class LeaderThrottle(NamedTuple):
 
 
 def read_partitions(
-    replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], *, cached_only: bool
+    replicas: ReplicaManager,
+    params: FetchParams,
+    wanted: Iterable[WantedPartition],
+    *,
+    cached_only: bool,
+    brought: Mapping[TopicPartition, ColdRead],
 ) -> Steps[Reads]:
-    """In steps: one pass over ``wanted``, in order, but for what a follower has to catch up with."""
+    """In steps: one pass over ``wanted``, in order, but for what a follower has to catch up with; with what
+    was cold in the passes before, ``brought`` from the disk."""
     reads: list[PartitionRead] = []
-    cold: list[ColdRead] = []
+    cold: dict[TopicPartition, ColdRead] = {}
     places: list[FollowerPlace] = []
     is_from_follower = params.is_from_follower
     throttle = LeaderThrottle.of(replicas, params) if is_from_follower else None
@@ -244,13 +250,15 @@ def read_partitions(
                     min_one_message=not (budget.is_touched or is_held_back),
                     isolation=params.isolation,
                     cached_only=cached_only,
+                    brought=brought.get(want.topic_partition) if brought else None,
                 )
                 read = _with_records(want, data)
         except KafkaError as error:
             reads.append(_failed(replicas, partition, want, error))
             continue
         except ColdRead as range_:
-            cold.append(range_)
+            # Without its traceback, which holds this frame: what it brings is freed when it was sent.
+            cold[want.topic_partition] = range_.with_traceback(None)
             size_bytes = range_.size
             has_parted = False
         else:
@@ -267,13 +275,10 @@ def read_partitions(
         whole.spend(size_bytes)
         if budget is not whole:
             budget.spend(size_bytes)
-    pause_ms = 0
-    if late is not None:
-        if not cold:
-            late.settle()
-        pause_ms = late.pause_ms
-    held_back = has_held_back or pause_ms > 0
-    return Reads(reads, params.max_bytes - whole.left, cold, places, held_back, pause_ms)
+    if late is not None and not cold:
+        late.settle()
+    pause_ms = 0 if late is None else late.pause_ms
+    return Reads(reads, params.max_bytes - whole.left, cold, places, has_held_back or pause_ms > 0, pause_ms)
 
 
 def _failed(

@@ -48,27 +48,28 @@ class LogIo:
         return await asyncio.get_running_loop().run_in_executor(writer, work)
 
     def warm(self, range_: ColdRead, *, then: Callable[[], None]) -> None:
-        """Bring a range of a file into the page cache, then call ``then`` on the loop.
+        """Fetch a range of a file, also into the page cache, then call ``then`` on the loop.
 
         A read that fails is not reported here: the next read of the range meets the same failure and
         knows what it means, and a file that was closed meanwhile (its segment is gone) is no failure at
         all.
         """
 
-        def read() -> None:
+        def fetch() -> None:
             try:
-                range_.file.read(range_.size, range_.position)
+                range_.fetch()
             except OSError:
                 pass
 
-        future = asyncio.get_running_loop().run_in_executor(self._readers, read)
+        future = asyncio.get_running_loop().run_in_executor(self._readers, fetch)
         future.add_done_callback(lambda done: None if done.cancelled() else then())
 
-    async def warmed(self, range_: ColdRead) -> None:
-        """The same for those who can await."""
+    async def warmed(self, range_: ColdRead) -> ColdRead:
+        """The same for those who can await; returns ``range_``, for the read that follows."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.warm(range_, then=lambda: None if done.done() else done.set_result(None))
         await done
+        return range_
 
     async def all_warmed(self, ranges: Collection[ColdRead]) -> None:
         """Several at once."""

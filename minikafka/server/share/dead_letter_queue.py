@@ -342,6 +342,7 @@ class _Contents:
 
     async def _chunk(self, offset: int) -> Buffer:
         """Raises KafkaError."""
+        brought: ColdRead | None = None
         for warmed in range(WARMING_ROUNDS_MAX + 1):
             try:
                 return self._source.log.read(
@@ -350,9 +351,10 @@ class _Contents:
                     min_one_message=True,
                     isolation=FetchIsolation.HIGH_WATERMARK,
                     cached_only=warmed < WARMING_ROUNDS_MAX,
+                    brought=brought,
                 ).records
             except ColdRead as cold:
-                await self._log_io.warmed(cold)
+                brought = await self._log_io.warmed(cold)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._source.topic_partition} cannot be read")
 
 

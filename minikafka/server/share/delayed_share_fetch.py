@@ -256,6 +256,7 @@ class ShareFetch:
         *,
         min_one_message: bool,
     ) -> FetchData:
+        brought: ColdRead | None = None
         for warmed in range(WARMING_ROUNDS_MAX + 1):
             try:
                 return partition.log.read(
@@ -264,9 +265,10 @@ class ShareFetch:
                     min_one_message=min_one_message,
                     isolation=isolation,
                     cached_only=warmed < WARMING_ROUNDS_MAX,
+                    brought=brought,
                 )
             except ColdRead as cold:
-                await self._log_io.warmed(cold)
+                brought = await self._log_io.warmed(cold)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic_partition} cannot be read")
 
     def _let_go(self) -> None:

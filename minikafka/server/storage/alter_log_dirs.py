@@ -112,19 +112,21 @@ class ReplicaAlterLogDirs:
             current.log_end_offset - current.log_start_offset,
         )
         unflushed_bytes, is_flushed = 0, False
+        brought: fetch_data.ColdRead | None = None
         while self._is_under_way(partition, future):
             if self._quota.is_quota_exceeded(self._now_ms()):
                 await asyncio.sleep(QUOTA_PAUSE_MS / 1000)
                 continue
             try:
-                size_bytes = self._turn(partition, future)
+                size_bytes = self._turn(partition, future, brought)
             except fetch_data.ColdRead as cold:
-                await self._services.log_io.warmed(cold)
+                brought = await self._services.log_io.warmed(cold)
                 continue
             except KafkaError as error:
                 self._failed[at] = future
                 logger.error("the move of %s stops: %s", at, error)
                 return
+            brought = None
             if size_bytes:
                 self._quota.record(size_bytes, self._now_ms())
             unflushed_bytes += size_bytes
@@ -148,11 +150,13 @@ class ReplicaAlterLogDirs:
 
     # One turn
 
-    def _turn(self, partition: Partition, future: UnifiedLog) -> int:
+    def _turn(
+        self, partition: Partition, future: UnifiedLog, brought: fetch_data.ColdRead | None = None
+    ) -> int:
         """One step, see the header. Returns how many bytes were copied.
 
         Raises:
-            ColdRead: the piece is not in memory.
+            ColdRead: the piece is not in memory; once it is fetched it is ``brought``.
             KafkaError: what is wrong with it. When it is a disk, its directory is looked after.
         """
         current = partition.log
@@ -166,7 +170,7 @@ class ReplicaAlterLogDirs:
             self._note_failure(future, error)
             raise
         try:
-            records = self._read(current, future)
+            records = self._read(current, future, brought)
         except KafkaError as error:
             self._services.replica_manager.note_failure(partition, error)
             raise
@@ -176,7 +180,9 @@ class ReplicaAlterLogDirs:
             self._note_failure(future, error)
             raise
 
-    def _read(self, current: UnifiedLog, future: UnifiedLog) -> bytes | bytearray | memoryview:
+    def _read(
+        self, current: UnifiedLog, future: UnifiedLog, brought: fetch_data.ColdRead | None
+    ) -> bytes | bytearray | memoryview:
         if future.log_end_offset >= current.log_end_offset:
             return b""
         config = self._services.config
@@ -189,6 +195,7 @@ class ReplicaAlterLogDirs:
             ),
             min_one_message=True,
             isolation=fetch_data.FetchIsolation.LOG_END,
+            brought=brought,
         )
         return data.records
 

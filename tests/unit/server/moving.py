@@ -42,9 +42,10 @@ class DirectLogIo:
     async def run(self, work: Callable[[], T], *, log_directory: str | None = None) -> T:
         return work()
 
-    async def warmed(self, range_: ColdRead) -> None:
-        range_.file.read(range_.size, range_.position)
+    async def warmed(self, range_: ColdRead) -> ColdRead:
+        range_.fetch()
         self.warmed_ranges.append(range_)
+        return range_
 
 
 WINDOWS = WindowConfig(11, 1000)

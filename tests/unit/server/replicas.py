@@ -173,15 +173,23 @@ class ManualLogIo:
     """A disk that answers when the test says so."""
 
     def __init__(self) -> None:
-        self.waiting: list[Callable[[], None]] = []
+        self.waiting: list[tuple[ColdRead, Callable[[], None]]] = []
 
     def warm(self, range_: ColdRead, *, then: Callable[[], None]) -> None:
-        self.waiting.append(then)
+        self.waiting.append((range_, then))
 
     def finish(self) -> None:
         waiting, self.waiting = self.waiting, []
-        for then in waiting:
+        for range_, then in waiting:
+            range_.fetch()
             then()
+
+
+class NoFile:
+    """What a ``ColdRead`` reads that a test raises."""
+
+    def read(self, size: int, position: int) -> bytes:
+        return b""
 
 
 class Replicas:

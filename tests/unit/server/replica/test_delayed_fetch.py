@@ -19,7 +19,7 @@ from minikafka.server.replica.partition_reads import PartitionRead, WantedPartit
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.steps import finish
 from minikafka.types import Offset, TopicPartition
-from tests.unit.server.replicas import OTHER, TOPIC_ID, TP, TWO, Replicas, batch
+from tests.unit.server.replicas import OTHER, TOPIC_ID, TP, TWO, NoFile, Replicas, batch
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_cold_ranges_are_warmed_together_and_read_again(
 
     def read(log: Any, fetch_offset: int, **options: Any) -> Any:
         if log in cold.values() and options["cached_only"]:
-            raise ColdRead(cast(Any, None), 0, 200)
+            raise ColdRead(NoFile(), 0, 200)
         return real_read(log, fetch_offset, **options)
 
     monkeypatch.setattr(type(cold[TP]), "read", read)
@@ -237,7 +237,7 @@ def test_a_page_cache_that_is_too_small_is_not_chased_for_ever(
 
     def read(log: Any, fetch_offset: int, **options: Any) -> Any:
         if options["cached_only"]:
-            raise ColdRead(cast(Any, None), 0, 200)
+            raise ColdRead(NoFile(), 0, 200)
         return real_read(log, fetch_offset, **options)
 
     monkeypatch.setattr(log_type, "read", read)
@@ -296,7 +296,7 @@ def test_a_follower_that_reads_cold_records_is_counted_before_they_are_warm(
 
     def read(log: Any, fetch_offset: int, **options: Any) -> Any:
         if log is cold and options["cached_only"]:
-            raise ColdRead(cast(Any, None), 0, 200)
+            raise ColdRead(NoFile(), 0, 200)
         return real_read(log, fetch_offset, **options)
 
     monkeypatch.setattr(type(cold), "read", read)
