@@ -337,6 +337,8 @@ def server_side(settings: TlsSettings, *, files: Files | None = None) -> tuple[s
     _use_key(context, key_store, settings)
     if settings.client_auth != "none":
         _use_trust(context, settings, files, ssl.Purpose.CLIENT_AUTH)
+    else:  # what is set has to be there, as for Kafka: it would be missed when clients need certificates
+        load_trust_store(settings.trust_store, files=files)
     return context, key_store
 
 

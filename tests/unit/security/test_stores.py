@@ -261,6 +261,16 @@ class TestContexts:
         with pytest.raises(ConfigError, match=r"needs a key store: set ssl\.keystore\.location"):
             server_context(made())
 
+    def test_a_trust_store_that_is_set_must_be_there_though_clients_need_no_certificate(self) -> None:
+        settings = pem(AUTHORITY)
+        gone = settings.trust_store._replace(certificates=None, location="/nowhere/trust.pem")
+        missing = settings._replace(trust_store=gone)
+        assert missing.client_auth == "none"
+        with pytest.raises(
+            ConfigError, match=r"cannot read /nowhere/trust\.pem \(ssl\.truststore\.location\)"
+        ):
+            server_context(missing)
+
     def test_only_the_given_authorities_are_trusted(self) -> None:
         server = server_context(pem(AUTHORITY))
         handshake(server, client_context(pem(AUTHORITY)))
