@@ -381,6 +381,11 @@ def test_a_transaction_that_is_open_and_one_that_has_ended(cluster: ThreadedClus
     assert row == {"partition": "booked-0", "leader": 1, "open from offset": 0}
     producer.commit_transaction()
     cluster.wait_until(lambda: is_because(why("transaction", "booking"), "transaction.none"))
+    never_used = why.both("transaction", "never-used")
+    assert (
+        code(never_used) == "transaction.unknown"
+        and "transactions list" in never_used["reasons"][0]["remedy"]
+    )
 
 
 def test_a_reassignment_under_a_throttle(cluster: ThreadedCluster, why: Why, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from minikafka.cli.shared.admin_client import PartitionNow
 from minikafka.cli.transactions import ProducerState, TransactionDescription
 from minikafka.cli.why.answer import Answer, Page, Reason, answer
 from minikafka.cli.why.cluster import Cluster
-from minikafka.errors import KafkaError
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import NO_LEADER, TopicPartition
 from minikafka.units import format_duration
@@ -164,12 +164,31 @@ def answer_of(facts: TransactionFacts, unknown: Sequence[str] = ()) -> Answer:
     return answer(f"transaction of {found.transactional_id}", reasons, otherwise=otherwise, unknown=unknown)
 
 
+def unknown_id(transactional_id: str) -> Answer:
+    reason = Reason(
+        code="transaction.unknown",
+        sentence=f"no coordinator knows the transactional id {transactional_id}: no producer has begun with "
+        "it, or it was idle for so long that it was forgotten (transactional.id.expiration.ms), so it has no "
+        "open transaction",
+        page=Page.ENDING_TRANSACTIONS,
+        evidence={},
+        remedy="minikafka transactions list names those that are known; minikafka why fetch says what keeps "
+        "the last stable offset of a partition",
+    )
+    return answer(f"transaction of {transactional_id}", [reason], otherwise="")
+
+
 # Gathering
 
 
 async def why(cluster: Cluster, transactional_id: str) -> Answer:
-    """Raises KafkaError: TRANSACTIONAL_ID_NOT_FOUND."""
-    described = await cluster.transactions.describe(transactional_id)
+    """Raises KafkaError: the coordinator's, but for TRANSACTIONAL_ID_NOT_FOUND."""
+    try:
+        described = await cluster.transactions.describe(transactional_id)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+        return unknown_id(transactional_id)
     topics = sorted({each.topic for each in described.partitions})
     known = await cluster.admin.partitions(topics) if topics else {}
     led = [each for each in described.partitions if each in known and known[each].leader != NO_LEADER]
