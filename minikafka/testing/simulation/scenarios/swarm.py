@@ -21,11 +21,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Collection, Sequence
+from itertools import pairwise, product
 
 from minikafka.coordination import paths
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.network.broker_client import AuthenticationFailed, BrokerUnavailable
 from minikafka.network.client_security import client_security
 from minikafka.protocol.records.records import Record as LogRecord
@@ -118,6 +118,8 @@ OTHER_TOPICS = ("u", "v")
 STEPS_MAX = 6
 ACTIONS_MAX = 16
 TIMEOUTS_MS = (1_000, 5_000)
+DEADLINE_MS = 600_000
+"""How long one batch is tried."""
 IN_FLIGHT_MAX = 5
 """``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -497,6 +499,7 @@ class SwarmRun(ClusterRun):
         """The groups' partitions that members have read lately."""
         self._restricted = RestrictedClient(self) if plan.is_secured else None
         self._keyed = KeyedProducer(self) if plan.keys else None
+        self._pipelining: list[PipeliningProducer] = []
         self._transactors = [
             (Copier if each.copies else TransactionalClient)(self, number, each)
             for number, each in enumerate(plan.transactors)
@@ -559,7 +562,9 @@ class SwarmRun(ClusterRun):
         if plan.idempotent and plan.in_flight == 1:
             await super()._produce(number, plan)
         else:
-            await PipeliningProducer(self, number, plan).work()
+            producer = PipeliningProducer(self, number, plan)
+            self._pipelining.append(producer)
+            await producer.work()
 
     def _is_whole(self) -> bool:
         """Of every topic: a group's offsets and a topic of the administrator can be lost, too."""
@@ -601,13 +606,22 @@ class SwarmRun(ClusterRun):
         if self._keyed is not None:
             await self._keyed.check()
         await super().check_history()
+        if not self._has_retention:  # which may delete while all is read
+            polls = [each for each in self.recorder.history() if each.process == "final"]
+            seen = {record.value for poll in polls for record in poll.records}
+            for producer in self._pipelining:
+                producer.check(seen)
 
     async def read_to_end(self) -> None:
         """And afterwards what retention has deleted, which it may go on doing while all is read."""
         await super().read_to_end()
-        if any(action.kind is ActionKind.SET_RETENTION for action in self.plan.actions):
+        if self._has_retention:
             for partition in range(self.plan.partitions):
                 await self._note_deleted(partition)
+
+    @property
+    def _has_retention(self) -> bool:
+        return any(action.kind is ActionKind.SET_RETENTION for action in self.plan.actions)
 
     async def _note_deleted(self, partition: int) -> None:
         """No client is told of what retention deletes."""
@@ -646,6 +660,11 @@ class PipeliningProducer:
     there.
 
     An idempotent one's are in order and once. A plain one's may be twice, and out of order.
+
+    A snapshot of producers has the last batch of each (Kafka's format). A leader that was stopped in an
+    orderly way therefore does not know the batches before it again, and refuses those that are not answered
+    yet, for good. Then nothing is known of any that are under way, and the producer begins anew. But a batch
+    is refused only because there is one after it, so none is missing in between.
     """
 
     def __init__(self, run: SwarmRun, number: int, plan: Producer) -> None:
@@ -655,25 +674,53 @@ class PipeliningProducer:
         self._name = f"producer-{number}"
         self._client = run.client_of(self._name, plan)
         self._producer_id = self._epoch = -1
+        self._begun: list[int] = []
+        """The counts of the batches with sequence 0."""
+        self._end = 0
+        self._under_way: set[int] = set()
+        self._is_refused = False
 
     async def work(self) -> None:
         """Until the run stops."""
         run, rng = self._run, self._run.simulation.rng(self._name)
-        if self._plan.idempotent:
-            self._producer_id, self._epoch = await self._client.init_producer_id()
+        await self._begin(0)
         sending: dict[int, asyncio.Task[None]] = {}
         count = 0
         while not run.is_stopping:
             # A broker remembers so many batches: none is sent that would make it forget one that is tried.
             while sending and count - min(sending) >= self._plan.in_flight:
                 await sending.pop(min(sending))
+            if self._is_refused:
+                await asyncio.gather(*sending.values())
+                sending.clear()
+                await self._begin(count)
             sending[count] = asyncio.create_task(self._send(count))
-            count += 1
+            count = self._end = count + 1
             await run.rest(rng, self._plan.pause_ms, lulls=self._plan.rests)
         await asyncio.gather(*sending.values())
 
+    def check(self, seen: Collection[str | None]) -> None:
+        """Raises InvariantError: ``seen``, the values that there are, have a gap."""
+        for first, end in pairwise((*self._begun, self._end)):
+            counts = [count for count in range(first, end) if f"{self._number}-{count}" in seen]
+            if counts and self._plan.idempotent and len(counts) != counts[-1] - counts[0] + 1:
+                raise InvariantError(f"{self._name} sent {first} to {end - 1} in order; there are {counts}")
+
+    async def _begin(self, count: int) -> None:
+        self._begun.append(count)
+        if self._plan.idempotent:
+            self._producer_id, self._epoch = await self._client.init_producer_id(deadline_ms=DEADLINE_MS)
+        self._is_refused = False
+
     async def _send(self, count: int) -> None:
-        deadline = self._run.simulation.loop.time() + 600
+        self._under_way.add(count)
+        try:
+            await self._send_until_known(count)
+        finally:
+            self._under_way.remove(count)
+
+    async def _send_until_known(self, count: int) -> None:
+        deadline = self._run.simulation.loop.time() + DEADLINE_MS / 1000
         tries = 0
         while True:
             value = b"%d-%d" % (self._number, count)
@@ -685,8 +732,11 @@ class PipeliningProducer:
             except (KafkaError, BrokerUnavailable) as error:
                 self._client.forget_leader(TOPIC, self._plan.partition)
                 code = error.code if isinstance(error, KafkaError) else None
-                if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:  # one that is tried again comes before it
-                    await asyncio.sleep(0.1)
+                if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    self._is_refused = self._is_refused or count == min(self._under_way)
+                    if self._is_refused:
+                        return
+                    await asyncio.sleep(0.1)  # one that is tried again comes before it
                 else:
                     await pause_or_raise(error, deadline)
 
@@ -695,8 +745,10 @@ class PipeliningProducer:
         plan, identity, process = self._plan, {}, self._name
         if plan.idempotent:
             identity = {
-                "producer_id": self._producer_id, "producer_epoch": self._epoch, "base_sequence": count,
-            }  # fmt: skip
+                "producer_id": self._producer_id,
+                "producer_epoch": self._epoch,
+                "base_sequence": count - self._begun[-1],
+            }
         else:
             process = f"{self._name}.{count % plan.in_flight}"  # nothing keeps those of the others in order
         records = (Record(TOPIC, plan.partition, None, text(value)),)
