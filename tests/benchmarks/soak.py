@@ -58,6 +58,9 @@ PROPERTIES = {
 }
 """So little is kept, and for so short a time, that everything is deleted and forgotten many times. The
 partitions of the coordinators are few, because their files are opened by the first client that needs them."""
+KEPT_AT_MAXIMUM = 8 << 30
+"""Of a partition while the maximal rate is looked for: nothing is deleted before it is read, however late its
+consumers begin."""
 
 
 class Series(NamedTuple):
@@ -162,22 +165,23 @@ def load(broker: BrokerProcess, *, rate: float, seconds: float, report: Path) ->
         "pid": broker.pid,
         "json": report,
     }
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "minikafka.cli.main", "bench", "soak", "--keep-topics"),
-            *(f"--{name}={value}" for name, value in options.items()),
-        ],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-    )
+    with report.with_suffix(".txt").open("wb") as said:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "minikafka.cli.main", "bench", "soak", "--keep-topics"),
+                *(f"--{name}={value}" for name, value in options.items()),
+            ],
+            cwd=ROOT,
+            stdout=said,
+        )
 
 
 @contextlib.contextmanager
-def fresh_broker() -> Iterator[tuple[BrokerProcess, Path]]:
+def fresh_broker(**changes: int) -> Iterator[tuple[BrokerProcess, Path]]:
     """With the topics, and a directory beside its own."""
     with (
         tempfile.TemporaryDirectory(prefix="minikafka-soak-") as directory,
-        running_broker(Path(directory), properties=PROPERTIES) as broker,
+        running_broker(Path(directory), properties=PROPERTIES | changes) as broker,
     ):
         topics = [NewTopic(TOPIC, PARTITIONS, 1), NewTopic(TRANSACTIONS_TOPIC, 1, 1)]
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -188,17 +192,18 @@ def fresh_broker() -> Iterator[tuple[BrokerProcess, Path]]:
 
 def maximal_rate() -> float:
     """What the same load reaches without a limit, records a second. Raises CalledProcessError."""
-    with fresh_broker() as (broker, directory):
+    with fresh_broker(**{"log.retention.bytes": KEPT_AT_MAXIMUM}) as (broker, directory):
         report = directory / "maximum.json"
         running = load(broker, rate=0, seconds=MAXIMUM_S, report=report)
-        finish(running)
+        finish(running, report)
         flow = flow_of(json.loads(report.read_text()), "end-to-end")
     return statistics.median(each["records"] for each in flow["points"] if each["at_s"] >= WARM_UP_S)
 
 
-def finish(running: subprocess.Popen[bytes]) -> None:
-    """Raises CalledProcessError."""
+def finish(running: subprocess.Popen[bytes], report: Path) -> None:
+    """Raises CalledProcessError, after what the load has said."""
     if code := running.wait():
+        print(report.with_suffix(".txt").read_text(), file=sys.stderr)
         raise subprocess.CalledProcessError(code, running.args)
 
 
@@ -216,7 +221,7 @@ def soaked(seconds: float, rate: float) -> tuple[list[dict[str, float]], int]:
                     running.wait(began + (len(samples) + 1) * SAMPLE_EVERY_S - time.monotonic())
                     break
                 samples.append(sampled(broker, time.monotonic() - began))
-            finish(running)
+            finish(running, report)
             samples = [
                 each for each in samples if each["at_s"] <= WARM_UP_S + seconds
             ]  # it counts afterwards

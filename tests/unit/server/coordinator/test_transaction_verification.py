@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from minikafka.errors import ErrorCode
@@ -16,6 +17,7 @@ from tests.unit.server.conftest import AdminBroker
 
 NOT_ENOUGH_REPLICAS, INVALID_TXN_STATE = ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.INVALID_TXN_STATE
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+DEADLINE_MS = 30_000
 
 
 @pytest.fixture
@@ -29,6 +31,15 @@ async def broker(admin_broker: AdminBroker) -> AsyncIterator[AdminBroker]:
 @pytest.fixture
 def coordinator(broker: AdminBroker) -> FakeCoordinator:
     return FakeCoordinator(broker)
+
+
+@pytest.fixture
+def patient(broker: AdminBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is told to ask again does so for longer than a slow machine takes for a test."""
+    config = msgspec.structs.replace(
+        broker.services.config, add_partitions_to_txn_retry_backoff_max_ms=DEADLINE_MS
+    )
+    monkeypatch.setattr(broker.services.transaction_verification, "_config", lambda: config)
 
 
 def log_of(broker: AdminBroker, at: TopicPartition = FIRST) -> UnifiedLog:
@@ -119,6 +130,7 @@ async def test_a_bug_in_asking_is_answered_and_does_not_keep_the_next_one_waitin
     assert await produce(broker, batch(0)) == [(0, 0)]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_transaction_that_is_still_being_ended_is_waited_for_by_those_who_bump_epochs(
     broker: AdminBroker, coordinator: FakeCoordinator
 ) -> None:
@@ -184,6 +196,7 @@ async def test_a_marker_that_comes_while_the_coordinator_is_asked_ends_what_woul
     assert log_of(broker).producers.first_undecided_offset is None, "nothing hangs"
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("told", [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE])
 async def test_the_marker_of_the_transaction_before_lets_the_next_one_begin(
     broker: AdminBroker, coordinator: FakeCoordinator, told: ErrorCode
