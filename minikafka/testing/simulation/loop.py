@@ -34,7 +34,7 @@ from __future__ import annotations
 import asyncio
 import random
 from asyncio.base_events import BaseEventLoop
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context, ContextVar, copy_context
 from heapq import heapify, heappop, heappush, heapreplace
@@ -302,7 +302,11 @@ def _nothing() -> None:
 
 
 def describe_tasks(tasks: Iterable[SimulatedTask[Any]]) -> str:
-    """A line per task: whose it is, its name, and the line that it waits in."""
+    """A line per task: whose it is, its name, and the line that it waits in. Hosts with few come first: a
+    broker has some fifty that always wait."""
+    tasks = list(tasks)
+    counts = Counter(map(_host, tasks))
+    tasks.sort(key=lambda task: counts[_host(task)])
     lines = [f"  {_host(task)}: {task.get_name()}: {_place(task.get_coro())}" for task in tasks]
     more = len(lines) - TASKS_MAX
     if more > 0:

@@ -122,6 +122,21 @@ class TestStalls:
         assert "after 5.000000 s" in text
         assert "estragon" in text and "test_loop.py" in text and "wait_for_godot" in text
 
+    def test_who_waits_where_few_do_is_named_before_a_crowd(self, loop: VirtualTimeLoop) -> None:
+        crowd = process_on(loop)
+
+        async def main() -> None:
+            for _ in range(100):
+                crowd.start(asyncio.Event().wait())
+            await asyncio.sleep(1)
+            loop.create_task(asyncio.Event().wait(), name="estragon")
+            await loop.create_future()
+
+        with pytest.raises(StalledError) as raised:
+            run(loop, main())
+        lines = str(raised.value).splitlines()
+        assert "estragon" in "".join(lines[1:3]) and lines[-1].endswith("more")
+
     def test_callbacks_that_never_let_time_pass_end_the_run(self, loop: VirtualTimeLoop) -> None:
         async def main() -> None:
             while True:  # noqa: ASYNC110
