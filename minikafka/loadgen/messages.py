@@ -218,11 +218,12 @@ def percentiles(histogram: hdr.HdrHistogram) -> Percentiles | None:
     """None when nothing was counted."""
     if not histogram.get_total_count():
         return None
+    values = histogram.get_percentile_to_value_dict(PERCENTILES)
     return Percentiles(
         count=histogram.get_total_count(),
         mean_ms=histogram.get_mean_value() / 1000,
         max_ms=histogram.get_max_value() / 1000,
-        at_ms={f"{each:g}": histogram.get_value_at_percentile(each) / 1000 for each in PERCENTILES},
+        at_ms={f"{each:g}": values[each] / 1000 for each in PERCENTILES},
     )
 
 
