@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from minikafka.errors import ErrorCode
@@ -51,6 +51,8 @@ pytestmark = pytest.mark.minikafka_only
 TOPIC = "records"
 PURGED_WITHIN_MS = 8_000
 LEADER, FOLLOWER = 1, 2
+CONTROLLER_S = 10
+"""How long one client looks for the controller."""
 Kind = str
 
 
@@ -96,10 +98,21 @@ def cluster(
 
 def require_replicas(cluster: ProcessCluster, count: int) -> None:
     """Set min.insync.replicas, and wait until the leader, which has no follower, goes by it."""
-    admin = confluent.admin(cluster.bootstrap)
     entry = ConfigEntry("min.insync.replicas", str(count), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(confluent.DEADLINE_S)
+
+    def is_set() -> bool:
+        admin = confluent.admin(cluster.bootstrap)
+        done = admin.incremental_alter_configs([resource], request_timeout=CONTROLLER_S)[resource]
+        try:
+            done.result(confluent.DEADLINE_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TIMED_OUT:
+                raise
+            return False  # the follower was the controller, and this client waits for it
+        return True
+
+    confluent.wait_until(is_set, "the other controller is asked")
     expected = ErrorCode.NOT_ENOUGH_REPLICAS if count > 1 else ErrorCode.NONE
 
     def is_so() -> bool:
