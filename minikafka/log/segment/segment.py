@@ -148,7 +148,7 @@ class LogSegment:
         self._file: File | None = None
         self.was_used = False
         self.cold_from = -1
-        """Where the disk thread stopped that last read for somebody who is not at the end; -1: none has, or
+        """Where the disk thread stopped that last read for a reader who is not at the end; -1: none has, or
         its reader has come to the end."""
         self.directory = directory
         self.base_offset = base_offset

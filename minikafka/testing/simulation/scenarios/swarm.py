@@ -663,7 +663,7 @@ class PipeliningProducer:
 
     A snapshot of producers has the last batch of each (Kafka's format). A leader that was stopped in an
     orderly way therefore does not know the batches before it again, and refuses those that are not answered
-    yet, for good. Then nothing is known of any that are under way, and the producer begins anew. But a batch
+    yet, for good. Then nothing is known of any that are under way, and the producer begins again. But a batch
     is refused only because there is one after it, so none is missing in between.
     """
 
