@@ -75,8 +75,9 @@ SCALE = (
         "log size",
         "GB",
         "A log of four partitions with segments of 256 MB, all of it written. Producers of 1 KB records, 500 "
-        "a second of 20 connections, go on while the log is read from its start out of a cold page cache, "
-        "while retention takes half of it away, and while its topic is deleted.",
+        "a second of 20 connections, go on while the log is read from its start out of a cold page cache, by "
+        "a consumer and by a process that is no broker, while retention takes half of it away, and while its "
+        "topic is deleted.",
     ),
 )
 
