@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.testing.history import Kind, Outcome, Partition, Record
-from tests.chaos.recording import Recorder, now_ms, quiet_logger
+from tests.chaos.recording import Recorder, now_ms, quiet_logger, tell_stacks_on_request
 from tests.chaos.surprises import Surprises
 
 POLL_S = 0.2
@@ -303,6 +303,7 @@ def by_kafka_python(reading: Reading) -> None:
 def main() -> None:
     client, *arguments = sys.argv[1:]
     reading = Reading(arguments)
+    tell_stacks_on_request()
     signal.signal(signal.SIGTERM, lambda *_: reading.stop.set())
     classic = {"session.timeout.ms": SESSION_TIMEOUT_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
     match client:

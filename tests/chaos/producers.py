@@ -22,7 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.testing.history import Kind, Outcome, Record
-from tests.chaos.recording import Recorder, ignore_passing_errors, now_ms, quiet_logger
+from tests.chaos.recording import (
+    Recorder,
+    ignore_passing_errors,
+    now_ms,
+    quiet_logger,
+    tell_stacks_on_request,
+)
 from tests.chaos.surprises import Surprises
 
 PAUSE_S = 0.05
@@ -364,6 +370,7 @@ def by_kafka_python(producing: Producing) -> None:
 def main() -> None:
     client, *arguments = sys.argv[1:]
     producing = Producing(arguments)
+    tell_stacks_on_request()
     signal.signal(signal.SIGTERM, lambda *_: producing.stop.set())
     match client:
         case "confluent":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,11 @@ from minikafka.testing.history import Kind, Operation, Outcome, Record
 def now_ms() -> float:
     """Of the machine's monotonic clock, which all processes share."""
     return time.monotonic() * 1000
+
+
+def tell_stacks_on_request() -> None:
+    """SIGQUIT writes to stderr where each thread is, also in a call of a C library that does not return."""
+    faulthandler.register(signal.SIGQUIT, all_threads=True)
 
 
 def quiet_logger() -> logging.Logger:

@@ -19,7 +19,7 @@ import pytest
 from aiokafka.errors import LeaderNotAvailableError
 
 from minikafka.testing.history import Kind, Operation, Outcome, read_history
-from tests.chaos import nemesis
+from tests.chaos import nemesis, run
 from tests.chaos.consumers import Reading, by_kafka_python
 from tests.chaos.producers import Producing, _end, by_aiokafka
 from tests.chaos.producers import by_kafka_python as produce_by_kafka_python
@@ -27,6 +27,35 @@ from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
 
 TOPIC = "records"
+
+
+STUCK = """
+import signal, sys, threading
+from tests.chaos.recording import tell_stacks_on_request
+
+def commits_for_ever():
+    threading.Event().wait()
+
+tell_stacks_on_request()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", file=sys.stderr, flush=True)
+commits_for_ever()
+"""
+
+
+def test_a_client_that_does_not_end_tells_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "CLIENTS_END_S", 0.2)
+    client = run.Client(tmp_path, "member-1", [sys.executable, "-c", STUCK])
+    try:
+        errors = tmp_path / "member-1.err"
+        confluent.wait_until(lambda: "ready" in errors.read_text(), "the client is there")
+        client.ask_to_end()
+        with pytest.raises(AssertionError, match=r"member-1 does not end:(?s:.*)in commits_for_ever"):
+            client.wait()
+    finally:
+        client.kill()
 
 
 @contextlib.contextmanager
