@@ -35,8 +35,13 @@ def running_broker(
 
 def cpu_seconds(pid: int) -> float:
     """User and system time that a process has used (Linux)."""
+    return sum(user_and_system_seconds(pid))
+
+
+def user_and_system_seconds(pid: int) -> tuple[float, float]:
+    """Each by itself."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+    return int(fields[11]) / _TICKS_PER_SECOND, int(fields[12]) / _TICKS_PER_SECOND
 
 
 def resident_mb(pid: int) -> float:
