@@ -30,7 +30,7 @@ DIRTY_COMMIT             a write of a committed transaction is missing, or one i
 ABORTED_READ             a write is there that surely did not happen, or of an aborted transaction (G1a)
 UNCOMMITTED_READ         a read_committed poll had what nothing had asked to commit yet
 PHANTOM_READ             a value that was never sent
-DUPLICATE                one value at two offsets
+DUPLICATE                one value at two offsets, but of a transaction that is not committed
 INCONSISTENT_OFFSET      two values at one offset
 REORDERED                a write is before one that was acknowledged before it was sent
 NONMONOTONIC_SEND        one process's sends to a partition go back, or those of one request do
@@ -393,11 +393,13 @@ class _Analysis:
         self._logs: dict[tuple[str, int], _Log] = {}
         self._transactions: dict[str, _Transaction] = defaultdict(_Transaction)
         self._outcomes: dict[str, Outcome] = {}
+        self._twice: list[tuple[str, _Write, Operation]] = []
 
     def report(self) -> Report:
         self._collect_writes()
         self._collect_polls()
         self._outcomes = {name: each.outcome() for name, each in self._transactions.items()}
+        self._check_duplicates()
         self._check_reads()
         self._check_writes_are_there()
         self._order()
@@ -483,7 +485,7 @@ class _Analysis:
             write.offset = offset
         elif write.offset != offset and before[1] is operation:
             text = f"{value} is at {write.offset} and at {offset} of {log.partition}"
-            self._found(AnomalyKind.DUPLICATE, text, write.operation, write.reader, operation)
+            self._twice.append((text, write, operation))
 
     def _outcome(self, operation: Operation) -> Outcome:
         """Of a send: whether its records must be there (OK), must not (FAIL)."""
@@ -493,6 +495,14 @@ class _Analysis:
         return operation.outcome if of_transaction is Outcome.OK else of_transaction
 
     # What was read, and should not be there; what should be there, and was not read
+
+    def _check_duplicates(self) -> None:
+        """A record of a transaction that is not committed may be there again: a coordinator has aborted what
+        took too long, and the client, which had no answer, sent the record in its next epoch (KIP-890)."""
+        for text, write, operation in self._twice:
+            send = write.operation
+            if not send.transaction or self._outcomes[send.transaction] is not Outcome.FAIL:
+                self._found(AnomalyKind.DUPLICATE, text, send, write.reader, operation)
 
     def _check_reads(self) -> None:
         for log in self._logs.values():

@@ -154,6 +154,7 @@ HAS: dict[AnomalyKind, list[list[Operation]]] = {
     AnomalyKind.DUPLICATE: [
         [A, poll(90, (0, "a"), (1, "a"))],
         [A, poll(90, (3, "a"))],
+        [X, end(5, "T", commit=True), poll(90, (0, "x"), (1, "x"))],
         [send(0, (None, "a"), outcome=INFO), poll(50, (0, "a")), poll(90, (1, "a"))],
     ],
     AnomalyKind.INCONSISTENT_OFFSET: [
@@ -249,6 +250,11 @@ HAS_NOT = {
     ],
     "read_uncommitted sees what is aborted": [
         X, end(5, "T", commit=False), poll(90, (0, "x"), committed=False),
+    ],
+    "a client sends again what its coordinator has aborted": [
+        send(0, (2, "x"), transaction="T"),
+        end(5, "T", commit=False, outcome=INFO),
+        poll(90, (0, "x"), (2, "x"), committed=False),
     ],
     "an uncertain commit is nowhere": [X, Y, end(5, "T", commit=True, outcome=INFO), poll(90)],
     "an uncertain commit is whole": [
