@@ -30,7 +30,7 @@ DIRTY_COMMIT             a write of a committed transaction is missing, or one i
 ABORTED_READ             a write is there that surely did not happen, or of an aborted transaction (G1a)
 UNCOMMITTED_READ         a read_committed poll had what nothing had asked to commit yet
 PHANTOM_READ             a value that was never sent
-DUPLICATE                one value at two offsets, but of a transaction that is not committed
+DUPLICATE                one value at two offsets, unless its transaction was not committed
 INCONSISTENT_OFFSET      two values at one offset
 REORDERED                a write is before one that was acknowledged before it was sent
 NONMONOTONIC_SEND        one process's sends to a partition go back, or those of one request do

@@ -20,8 +20,9 @@ def now_ms() -> float:
 
 
 def tell_stacks_on_request() -> None:
-    """SIGQUIT writes to stderr where each thread is, also in a call of a C library that does not return."""
-    faulthandler.register(signal.SIGQUIT, all_threads=True)
+    """SIGQUIT writes to stderr where each thread is, also in a call of a C library that does not return, and
+    ends the process."""
+    faulthandler.register(signal.SIGQUIT, all_threads=True, chain=True)
 
 
 def quiet_logger() -> logging.Logger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -72,9 +73,9 @@ KINDS = 6
 ENOUGH, ENOUGH_DEADLINE_S = 200, 90
 """Records acknowledged, of each role."""
 CLIENTS_END_S = 180
+"""Longer than Java's delivery.timeout.ms (``ChaosClient``), which the last record may take."""
 STACKS_S = 2
 """To write what its threads do takes a client at most so long."""
-"""Longer than Java's delivery.timeout.ms (``ChaosClient``), which the last record may take."""
 TOPICS_DEADLINE_S = 60
 SHOWN_MAX = 20
 """Records that were given up."""
@@ -183,8 +184,11 @@ class Client:
         try:
             code = self._process.wait(CLIENTS_END_S)
         except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGQUIT)  # Java, Go and ours tell where their threads are
-            time.sleep(STACKS_S)
+            self._process.send_signal(
+                signal.SIGQUIT
+            )  # all tell where their threads are, and end; Java goes on
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STACKS_S)
             raise AssertionError(f"{self.name} does not end:\n{self._errors.read_text()[-3000:]}") from None
         assert code in (0, JVM_TERMINATED), (
             f"{self.name} ended with {code}:\n{self._errors.read_text()[-3000:]}"

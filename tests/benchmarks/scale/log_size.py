@@ -221,23 +221,23 @@ def cold_read(broker: BrokerProcess, *, seconds: float) -> Row:
 def read_by_another(broker: BrokerProcess, *, seconds: float) -> Row:
     """The same files, in the same pieces, from a process that is no broker."""
     paths = [str(path) for path in sorted(broker.data_dir.glob(f"{BIG}-*/*.log"))]
-    sender = subprocess.Popen([sys.executable, str(FILE_SENDER), *paths], stdout=subprocess.PIPE, text=True)
-    try:
-        assert sender.stdout is not None
-        port = int(sender.stdout.readline())
-        began, size = time.perf_counter(), 0
-        with socket.create_connection(("127.0.0.1", port)) as peer:
-            for path in paths:
-                left = os.path.getsize(path)
-                while left and time.perf_counter() - began <= seconds:
-                    piece = len(peer.recv(min(left, PIECE_BYTES), socket.MSG_WAITALL))
-                    assert piece, f"{path} ended {left} bytes early"
-                    peer.sendall(b"+")
-                    size, left = size + piece, left - piece
-        return speed(size, began)
-    finally:
-        sender.kill()
-        sender.wait()
+    command = [sys.executable, str(FILE_SENDER), *paths]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sender:
+        try:
+            assert sender.stdout is not None
+            port = int(sender.stdout.readline())
+            began, size = time.perf_counter(), 0
+            with socket.create_connection(("127.0.0.1", port)) as peer:
+                for path in paths:
+                    left = os.path.getsize(path)
+                    while left and time.perf_counter() - began <= seconds:
+                        piece = len(peer.recv(min(left, PIECE_BYTES), socket.MSG_WAITALL))
+                        assert piece, f"{path} ended {left} bytes early"
+                        peer.sendall(b"+")
+                        size, left = size + piece, left - piece
+            return speed(size, began)
+        finally:
+            sender.kill()
 
 
 def speed(size: int, began: float) -> Row:
