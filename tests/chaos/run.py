@@ -184,9 +184,8 @@ class Client:
         try:
             code = self._process.wait(CLIENTS_END_S)
         except subprocess.TimeoutExpired:
-            self._process.send_signal(
-                signal.SIGQUIT
-            )  # all tell where their threads are, and end; Java goes on
+            # All tell where their threads are, and end; Java goes on.
+            self._process.send_signal(signal.SIGQUIT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STACKS_S)
             raise AssertionError(f"{self.name} does not end:\n{self._errors.read_text()[-3000:]}") from None
