@@ -3,9 +3,11 @@
 # It listens on all of the container's interfaces, without authentication: publish its ports on 127.0.0.1 only, or
 # on a network whose every machine may use it. Properties are environment variables (MINIKAFKA_LOG_RETENTION_HOURS
 # for log.retention.hours) or arguments (--set log.retention.hours=24). docs/docker has compose files.
-FROM python:3.13-slim AS wheels
+FROM python:3.13 AS wheels
+# which has a C compiler
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
+COPY bin/.build.py bin/.build.py
 COPY minikafka minikafka
 RUN pip wheel --no-cache-dir --wheel-dir /wheels '.[zookeeper]'
 

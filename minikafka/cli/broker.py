@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import msgspec
 
@@ -470,8 +470,19 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     options.add_argument("--properties", action="store_true", help="list all properties and exit")
-    options.add_argument("--version", action="version", version=f"minikafka {__version__}")
+    options.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     return options
+
+
+class _Version(argparse.Action):
+    """Says also what the installation found, which only this asks."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from minikafka.protocol.records.records import IS_COMPILED
+
+        checked = "by compiled code" if IS_COMPILED else "in Python (installed without a C compiler)"
+        print(f"minikafka {__version__}\nrecords are checked {checked}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from minikafka.protocol.records.records import IS_COMPILED
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
@@ -34,13 +35,19 @@ IN_CONTAINER = "/var/lib/minikafka"
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with nothing but the wheel and what it needs; its ``bin``."""
     directory = tmp_path_factory.mktemp("installed")
-    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", directory, ROOT])
-    (wheel,) = directory.glob("minikafka-*.whl")
+    wheel = built_wheel(directory)
     venv.create(directory / "venv", with_pip=True)
     binaries = directory / "venv" / "bin"
     options = ("-q", "--disable-pip-version-check", "--no-compile")  # what is imported is compiled then
     run([binaries / "pip", "install", *options, f"{wheel}[zookeeper]", "pytest"])
     return binaries
+
+
+def built_wheel(directory: Path, **environment: str) -> Path:
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", directory, ROOT]
+    run(command, env={**os.environ, **environment})
+    (wheel,) = directory.glob("minikafka-*.whl")
+    return wheel
 
 
 def run(command: list[Any], **options: Any) -> str:
@@ -81,6 +88,32 @@ def test_the_wheel_has_the_commands_the_status_page_and_the_pytest_plugin(
     )
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     run([installed / "python", "-m", "pytest", "-q", test], cwd=tmp_path, env=environment)
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="bin/test says so: there was no C compiler")
+def test_the_wheel_is_compiled_where_there_is_a_compiler_and_works_without_one(
+    installed: Path, tmp_path: Path
+) -> None:
+    version = [installed / "minikafka-broker", "--version"]
+    assert "checked by compiled code" in run(version)
+    assert built_wheel(tmp_path / "asked", MINIKAFKA_PURE="1").name.endswith("-py3-none-any.whl")
+    wheel = built_wheel(tmp_path / "forced", CC=str(tmp_path / "no-such-compiler"))
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+    options = ("-q", "--disable-pip-version-check", "--no-deps", "--target", tmp_path / "pure")
+    run([installed / "pip", "install", *options, wheel])
+    pure = {"PYTHONPATH": str(tmp_path / "pure")}
+    assert "checked in Python" in run(version, env=pure)
+    port = free_port()
+    listeners, directory = f"PLAINTEXT://127.0.0.1:{port}", tmp_path / "data"
+    settings = {"MINIKAFKA_LISTENERS": listeners, "MINIKAFKA_LOG_DIRS": str(directory)}
+    broker = Installed(installed, directory, pure | settings, port)
+    broker.start()
+    try:
+        records = [Record(b"k%d" % number, b"v" * number) for number in range(500)]
+        confluent.write_one_batch_each(broker.bootstrap, "greetings", records)
+    finally:
+        broker.stop()
 
 
 def dockerfile_environment() -> dict[str, str]:

@@ -64,6 +64,10 @@ class CompressionType(IntEnum):
             raise ValueError(f"no compression type is called {name!r}") from None
 
 
+_LZ4: Final = CompressionType.LZ4.value
+_ZSTD: Final = CompressionType.ZSTD.value
+
+
 class CorruptBatch(KafkaError):
     """A record batch that is not what its header says (Kafka's ``CorruptRecordException``)."""
 
@@ -117,6 +121,25 @@ def decompress(data: Buffer, compression: int, *, bytes_max: int, reserve: int =
             raise CorruptBatch(
                 f"unknown compression type {compression}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             )
+
+
+def decompress_into(data: Buffer, compression: int, target: memoryview) -> int | None:
+    """The size of what ``data`` held, which is in ``target`` then; None for what has no room there, and for
+    the codecs that make buffers of their own.
+
+    Raises:
+        CorruptBatch: INVALID_RECORD for bytes that are not in that compression.
+    """
+    if compression != _LZ4 and compression != _ZSTD:
+        return None
+    try:
+        if compression == _LZ4:
+            return int(cramjam.lz4.decompress_into(data, target))
+        return int(cramjam.zstd.decompress_into(data, target))
+    except cramjam.DecompressionError as error:
+        if _BUFFER_FULL in str(error):
+            return None
+        raise _undecodable(CompressionType(compression), error) from error
 
 
 def _too_large(compression: CompressionType, bytes_max: int) -> CorruptBatch:
@@ -188,23 +211,18 @@ def _append_snappy_block(out: bytearray, block: memoryview, size_max: int) -> No
 def _into_buffer(data: Buffer, compression: CompressionType, bytes_max: int, reserve: int) -> bytearray:
     """Grows the buffer only when it was too small, never for bytes that are corrupt, and never beyond what so
     few bytes can stand for."""
-    codec = cramjam.lz4 if compression is CompressionType.LZ4 else cramjam.zstd
     bound = min(bytes_max, _RATIO_MAX[compression] * len(data))
     capacity = min(bound, max(_FIRST_GUESS_BYTES_MIN, 4 * len(data)))
     while True:
         out = bytearray(reserve + capacity)
-        try:
-            with memoryview(out) as target:
-                size = codec.decompress_into(data, target[reserve:])
-        except cramjam.DecompressionError as error:
-            if _BUFFER_FULL not in str(error):
-                raise _undecodable(compression, error) from error
-            if capacity < bound:
-                capacity = min(bound, 4 * capacity)
-                continue
-            raise _too_large(compression, bytes_max) from error
-        del out[reserve + size :]
-        return out
+        with memoryview(out) as target:
+            size = decompress_into(data, compression, target[reserve:])
+        if size is not None:
+            del out[reserve + size :]
+            return out
+        if capacity == bound:
+            raise _too_large(compression, bytes_max)
+        capacity = min(bound, 4 * capacity)
 
 
 def _compress_xerial(data: memoryview) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from minikafka.errors import ErrorCode, InvariantError
+from minikafka.protocol.records import records as module
 from minikafka.protocol.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -25,6 +28,7 @@ from minikafka.protocol.records.batch import (
 )
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.records import (
+    BUFFER_BYTES,
     ControlRecordType,
     EndTransactionMarker,
     InvalidRecords,
@@ -54,6 +58,17 @@ def record_lists(draw: st.DrawFn, base_offset: int = 0) -> list[Record]:
         Record(base_offset + index, max(0, start + delta), key, value, pairs)
         for index, (delta, key, value, pairs) in enumerate(many)
     ]
+
+
+@pytest.fixture(autouse=True, scope="module", params=["compiled", "python"])
+def checked_by(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every story is told by both, where there is a compiler."""
+    was = module.IS_COMPILED
+    if request.param == "compiled" and not was:
+        pytest.skip("bin/test says so: there was no C compiler")
+    module.IS_COMPILED = request.param == "compiled"
+    yield
+    module.IS_COMPILED = was
 
 
 def validate(batch: bytes, **options: Any) -> Any:
@@ -183,6 +198,46 @@ MALFORMED = {
     "length near 2^63": raw_record(0) + raw_record(1, varint(2**63 - 1)),
     "length near 2^63 less a little": raw_record(0) + raw_record(1, varint(2**63 - 60)),
 }
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, BUFFER_BYTES])
+@pytest.mark.parametrize("codec", [CompressionType.LZ4, CompressionType.ZSTD])
+def test_batches_are_validated_in_a_buffer_or_beside_it_as_they_fit(
+    codec: CompressionType, more: int
+) -> None:
+    size = BUFFER_BYTES + more - 100
+    plain = build_batch([Record(0, 1, None, bytes(size))])
+    size += BUFFER_BYTES + more - (len(plain) - HEADER_SIZE)
+    batch = build_batch([Record(0, 1, None, bytes(size))], compression=codec)
+    assert validate(batch, decompressed_bytes_max=BUFFER_BYTES + max(more, 0)).uncompressed_size == (
+        BUFFER_BYTES + more
+    )
+    with pytest.raises(CorruptBatch) as caught:
+        validate(batch, decompressed_bytes_max=BUFFER_BYTES + more - 1)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_batches_that_threads_validate_at_once_do_not_share_a_buffer() -> None:
+    batches = [
+        build_batch([Record(i, 1000 * n + i, None, b"v" * n) for i in range(n)], compression=codec)
+        for n in range(400, 420)
+        for codec in (CompressionType.LZ4, CompressionType.ZSTD)
+    ]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(validate, batches * 5))
+    assert found == [validate(batch) for batch in batches] * 5
+
+
+def test_a_batch_that_cannot_be_decompressed_leaves_the_buffer_to_the_next() -> None:
+    good = build_batch([Record(i, 5, None, b"v") for i in range(9)], compression=CompressionType.ZSTD)
+    validate(good)
+    buffers = list(map(id, module._BUFFERS))
+    assert buffers
+    for _ in range(3):
+        with pytest.raises(CorruptBatch, match="ZSTD records cannot be decompressed"):
+            validate(with_records(good, good[HEADER_SIZE:-3]))
+        assert validate(good).record_count == 9
+        assert list(map(id, module._BUFFERS)) == buffers
 
 
 @pytest.mark.parametrize("name", MALFORMED)

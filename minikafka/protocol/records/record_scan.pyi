@@ -1,0 +1,3 @@
+from minikafka.types import Buffer
+
+def scan(plain: Buffer, start: int, count: int, keys_required: bool, /) -> tuple[int, int, int] | None: ...
