@@ -65,6 +65,9 @@ RECORDS_PER_TURN = 1_024
 with a byte each it has thousands."""
 
 
+HEADER_BYTES = 5
+"""Of a record: type, version, and the length of what follows in the last two."""
+
 PIECE_BYTES = 17 * 1024
 """Given to OpenSSL at once: a record with all that TLS adds to it, and some. What is no data, OpenSSL goes
 through within one call: a chunk of 256 KiB is 9,700 KeyUpdates, a piece 640. A client that sent them for 20 s
@@ -175,6 +178,58 @@ class _Ended(Exception):
     """The peer sends no more, or is not listened to any more."""
 
 
+class _Unread:
+    """What came and is not given to OpenSSL yet. It goes there in pieces of ``PIECE_BYTES`` at most that end
+    where a record of TLS ends, if one does: to wait for the rest of one costs an exception. Bytes that are no
+    TLS are cut somewhere, and OpenSSL refuses them."""
+
+    __slots__ = ("_bytes", "_head", "_missing")
+
+    def __init__(self) -> None:
+        self._bytes = memoryview(b"")
+        self._head = b""
+        """What was given of a record's header, when not all of it."""
+        self._missing = 0
+        """How much of the record is not given yet whose header was."""
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def add(self, data: bytes) -> None:
+        self._bytes = memoryview(b"".join((self._bytes, data)) if self._bytes else data)
+
+    def next_piece(self) -> memoryview:
+        """Empty when there is nothing."""
+        there = self._bytes
+        if not there:
+            return there
+        limit = min(len(there), PIECE_BYTES)
+        end = self._missing
+        if self._head:
+            rest = HEADER_BYTES - len(self._head)
+            self._head += there[:rest]
+            if len(self._head) == HEADER_BYTES:
+                end = rest + int.from_bytes(self._head[3:], "big")
+                self._head = b""
+            else:
+                end = limit
+        while end + HEADER_BYTES <= limit:
+            behind = end + HEADER_BYTES + (there[end + 3] << 8 | there[end + 4])
+            if behind > limit:
+                break
+            end = behind
+        if not end:  # the first record is not all here
+            end = limit
+            if limit >= HEADER_BYTES:
+                end = HEADER_BYTES + (there[3] << 8 | there[4])
+            else:
+                self._head = bytes(there[:limit])
+        self._missing = max(0, end - limit)
+        end = min(end, limit)
+        self._bytes = there[end:]
+        return there[:end]
+
+
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
     """See the module header. Made for each accepted socket."""
 
@@ -197,8 +252,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._outgoing = ssl.MemoryBIO()
         self._state = _State.HANDSHAKE
         self._is_stepping = False
-        self._unread = b""
-        """Came, and is not given to OpenSSL yet."""
+        self._unread = _Unread()
         self._silent_bytes = 0
         """Given to OpenSSL since there was data."""
         self._is_paused = False
@@ -232,11 +286,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._state is _State.OPEN:
-            self._unread = self._unread + data if self._unread else data
+            self._unread.add(data)
             if not self._is_behind:
                 self._read()
         elif self._state is _State.HANDSHAKE:
-            self._unread += data
+            self._unread.add(data)
             if self.unread_bytes > PIECE_BYTES and self._handshakes.unread_bytes > HANDSHAKE_BYTES_MAX:
                 self.expire("too much has come ahead of the ends of handshakes")
             elif not self._is_stepping:
@@ -312,7 +366,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._count_failure(why)
         logger.info("the TLS handshake with %s failed: %s", self._whom(), why)
         self._state = _State.REFUSED
-        self._unread = b""
+        self._unread = _Unread()
         self._settle_reading()
         if not self._below.is_closing():
             self._below.write_eof()
@@ -326,10 +380,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def _feed(self) -> int:
         """Give OpenSSL the next piece of what came; returns its bytes."""
-        if not self._unread:
-            return 0
-        self._unread, piece = self._unread[PIECE_BYTES:], self._unread[:PIECE_BYTES]
-        return self._incoming.write(piece)
+        return self._incoming.write(self._unread.next_piece())
 
     def _check_silence(self, silent_bytes: int) -> None:
         """Raises _Ended: the peer has sent more without any data than it may."""

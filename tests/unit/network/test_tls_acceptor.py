@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
 import ssl
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minikafka.config.listeners import Listener
 from minikafka.network import tls_acceptor
 from minikafka.network.connection import Connection, Handler, Result
 from minikafka.network.socket_server import Gate, SocketServer
-from minikafka.network.tls_acceptor import Handshakes
+from minikafka.network.tls_acceptor import HEADER_BYTES, PIECE_BYTES, Handshakes, _Unread
 from minikafka.security.acl import ANONYMOUS, KafkaPrincipal
 from minikafka.security.certificate_principal import SslPrincipalMapper
 from minikafka.security.tls import client_context, server_context
@@ -556,3 +559,51 @@ def hello() -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return outgoing.read()
+
+
+def a_record(size: int) -> bytes:
+    return b"\x17\x03\x03" + size.to_bytes(2, "big") + bytes(size)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from([0, 1, 4, 5, 100, 5_000, 16_401, 17_000, 60_000]), max_size=12),
+    st.lists(st.integers(1, 40_000) | st.integers(1, 8), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_openssl_gets_whole_records_however_they_come(
+    sizes: list[int], cuts: list[int], eagerly: bool
+) -> None:
+    """``eagerly``: what there is is taken before more comes."""
+    stream = b"".join(map(a_record, sizes))
+    ends = set(itertools.accumulate(HEADER_BYTES + size for size in sizes))
+    unread, given_bytes, position = _Unread(), b"", 0
+    chunks = itertools.cycle(cuts)
+    while position < len(stream) or len(unread):
+        if position < len(stream) and (eagerly or not len(unread)):
+            chunk = stream[position : position + next(chunks)]
+            unread.add(chunk)
+            position += len(chunk)
+        while len(unread):
+            there = given_bytes + bytes(unread._bytes)
+            piece = bytes(unread.next_piece())
+            assert 0 < len(piece) <= PIECE_BYTES
+            begun, given_bytes = len(given_bytes), given_bytes + piece
+            within = [end for end in ends if begun < end <= min(len(there), begun + PIECE_BYTES)]
+            assert not within or len(given_bytes) == max(within)
+            if not eagerly:
+                break
+    assert given_bytes == stream
+    assert not unread.next_piece()
+
+
+@given(st.binary(max_size=80_000), st.integers(1, 30_000))
+def test_what_is_no_tls_is_given_to_openssl_all_the_same(data: bytes, cut: int) -> None:
+    unread, given_bytes = _Unread(), b""
+    for start in range(0, len(data), cut):
+        unread.add(data[start : start + cut])
+        given_bytes += bytes(unread.next_piece())
+    while piece := unread.next_piece():
+        assert len(piece) <= PIECE_BYTES
+        given_bytes += bytes(piece)
+    assert given_bytes == data
