@@ -32,6 +32,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import StartError
 from minikafka.network.addresses import format_address
 from minikafka.network.connection import Connection, Handler
+from minikafka.network.frame_reader import LargeFrames
 from minikafka.network.limits import NO_LIMIT, ConnectionLimits, ListenerLimits, MemoryBudget
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class SocketServer:
         )
         self.budget: MemoryBudget
         """What all connections hold together; there from ``start`` on."""
+        self._large_frames = LargeFrames()
         self.connections: dict[Connection, None] = {}
         """The open ones, the oldest first."""
         self._delays: dict[Connection, asyncio.TimerHandle] = {}
@@ -344,7 +346,8 @@ class SocketServer:
     async def _listen(
         self, loop: asyncio.AbstractEventLoop, listener_name: str, *, host: str, port: int
     ) -> asyncio.Server:
-        config = self._config
+        config, tls = self._config, self._tls.get(listener_name)
+        large_frames = self._large_frames if tls is None else None  # what TLS decrypts comes in chunks
 
         def connect() -> Connection:
             return Connection(
@@ -354,11 +357,11 @@ class SocketServer:
                 budget=self.budget,
                 frame_bytes_max=config.socket_request_max_bytes,
                 listener_name=listener_name,
+                large_frames=large_frames,
                 now_ns=self._now_ns,
             )
 
         factory: Callable[[], asyncio.Protocol] = connect
-        tls = self._tls.get(listener_name)
         if tls is not None:
             assert self.handshakes is not None
             factory = tls_acceptor.tls_factory(

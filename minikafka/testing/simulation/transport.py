@@ -570,7 +570,14 @@ class SimulatedTransport(asyncio.Transport):
 
     def _give(self, data: bytes) -> None:
         try:
-            self._protocol.data_received(data)
+            while data and isinstance(self._protocol, asyncio.BufferedProtocol):
+                room = memoryview(self._protocol.get_buffer(len(data)))
+                count = min(len(data), len(room))
+                room[:count] = data[:count]
+                self._protocol.buffer_updated(count)
+                data = data[count:]
+            if data:
+                self._protocol.data_received(data)
         except (SystemExit, KeyboardInterrupt):
             raise
         except Exception as error:  # noqa: BLE001 - as asyncio does: reported, and the connection is over

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from minikafka.config.listeners import Listener
 from minikafka.network.connection import Connection, Handler, Result
+from minikafka.network.frame_reader import LargeFrames
 from minikafka.network.limits import MemoryBudget
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.types import Buffer
@@ -77,6 +78,12 @@ class MemoryTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self._unsent_bytes
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast(asyncio.Protocol, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
 
     def pause_reading(self) -> None:
         assert self.reading
@@ -172,6 +179,7 @@ class Wire:
     ) -> None:
         self.loop = like.loop if like else ManualLoop()
         self.budget = like.budget if like else MemoryBudget(budget_bytes, call_soon=self.loop.call_soon)
+        self.large_frames = like.large_frames if like else LargeFrames()
         self.owner = Owner()
         self.connection = Connection(
             handler,
@@ -180,6 +188,7 @@ class Wire:
             budget=self.budget,
             frame_bytes_max=frame_bytes_max,
             listener_name="PLAINTEXT",
+            large_frames=self.large_frames,
             now_ns=now_ns,
         )
         self.transport = MemoryTransport(self.connection, (host, 5000))
@@ -188,6 +197,19 @@ class Wire:
     def send(self, *contents: bytes) -> None:
         """One chunk with these frames."""
         self.connection.data_received(b"".join(map(framed, contents)))
+
+    def receive(self, data: bytes) -> None:
+        """A chunk, cut anywhere, by the way in which the connection reads now."""
+        while data:
+            protocol, received = self.transport.get_protocol(), data
+            if isinstance(protocol, asyncio.BufferedProtocol):
+                room = memoryview(protocol.get_buffer(-1))
+                received = data[: len(room)]
+                room[: len(received)] = received
+                protocol.buffer_updated(len(received))
+            else:
+                cast(asyncio.Protocol, protocol).data_received(received)
+            data = data[len(received) :]
 
     def sent(self) -> list[bytes]:
         """The frames that the peer has received since the last time."""

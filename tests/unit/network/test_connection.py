@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import cast
@@ -14,6 +15,7 @@ from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.network import connection as connection_module
 from minikafka.network import responses as responses_module
 from minikafka.network.connection import FRAMES_PER_TURN, Connection, PendingResponse, Result
+from minikafka.network.frame_reader import LARGE_FRAMES_MAX
 from minikafka.network.limits import ANSWER_BYTES_MIN, WAKES_PER_TURN
 from minikafka.network.responses import UnfinishedRequest
 from minikafka.steps import Steps
@@ -391,6 +393,56 @@ def test_what_has_arrived_counts_until_it_is_handled_not_what_is_announced() -> 
     wire.connection.data_received(stream[-1:])
     assert wire.budget.used_bytes == 0
     assert wire.sent() == [b"x" * 5000]
+
+
+def test_a_large_frame_is_received_where_it_stays_and_small_ones_follow() -> None:
+    frames: list[Buffer] = []
+
+    def keep(connection: Connection, frame: Buffer) -> Result:
+        frames.append(frame)
+        return echo(connection, frame)
+
+    wire = Wire(keep)
+    large = b"x" * 500_000
+    stream = b"".join(map(framed, (b"small", large, b"and small")))
+    wire.receive(stream[:1_000])
+    assert isinstance(wire.transport.get_protocol(), asyncio.BufferedProtocol) and wire.transport.reading
+    wire.receive(stream[1_000:300_000])
+    assert wire.budget.used_bytes == 300_000 - len(framed(b"small")) - 4
+    wire.connection.mute()
+    assert not wire.transport.reading
+    wire.connection.unmute()
+    wire.receive(stream[300_000:])
+    assert wire.sent() == frames == [b"small", large, b"and small"]
+    assert wire.transport.get_protocol() is wire.connection and wire.transport.reading
+    assert wire.budget.used_bytes == 0
+
+
+def test_a_large_frame_whose_peer_is_gone_leaves_its_memory_to_others() -> None:
+    first = Wire(echo)
+    wires = [first, *(Wire(echo, like=first) for _ in range(LARGE_FRAMES_MAX + 1))]
+
+    def is_in_place(wire: Wire) -> bool:
+        wire.receive(framed(b"x" * 500_000)[:1_000])
+        return isinstance(wire.transport.get_protocol(), asyncio.BufferedProtocol)
+
+    assert [is_in_place(wire) for wire in wires[:-1]] == [True] * LARGE_FRAMES_MAX + [False]
+    used_bytes = first.budget.used_bytes
+    receiver = cast(asyncio.BufferedProtocol, first.transport.get_protocol())
+    receiver.connection_lost(None)
+    assert first.owner.closed == [first.connection]
+    assert first.budget.used_bytes == used_bytes - 996
+    assert is_in_place(wires[-1])
+
+
+def test_a_handler_may_close_the_connection_of_a_large_frame() -> None:
+    def refuse(connection: Connection, frame: Buffer) -> Result:
+        connection.close()
+        return None
+
+    wire = Wire(refuse)
+    wire.receive(framed(b"x" * 500_000))
+    assert wire.transport.is_closing() and wire.budget.used_bytes == 0
 
 
 def test_peers_that_announce_much_and_send_nothing_take_nothing_from_the_others() -> None:

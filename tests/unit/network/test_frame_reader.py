@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minikafka.network.frame_reader import FrameReader
+from minikafka.network.frame_reader import (
+    LARGE_BYTES_MAX,
+    LARGE_BYTES_MIN,
+    LARGE_FRAMES_MAX,
+    FrameReader,
+    LargeFrames,
+)
 from minikafka.types import Buffer
 from tests.unit.network.support import framed
 
@@ -96,6 +102,68 @@ def test_a_forgotten_frame_lends_its_memory_to_the_next_one() -> None:
     assert id(received(b"d" * 1_000).obj) != buffer, "a small frame does not keep a large buffer"
 
 
+@given(
+    contents=st.lists(
+        st.tuples(
+            st.sampled_from((3, LARGE_BYTES_MIN - 1, LARGE_BYTES_MIN, LARGE_BYTES_MAX, LARGE_BYTES_MAX + 1)),
+            st.integers(0, 255),
+            st.booleans(),
+        ),
+        max_size=12,
+    ),
+    cuts=st.lists(st.tuples(st.integers(1, 2 * LARGE_BYTES_MIN), st.booleans()), max_size=40),
+)
+@settings(max_examples=100, deadline=None)
+def test_connections_that_share_memory_for_large_frames_get_their_own(
+    contents: list[tuple[int, int, bool]], cuts: list[tuple[int, bool]]
+) -> None:
+    """Two take turns; some frames are held, some bytes received where they stay."""
+    shared = LargeFrames()
+    readers = [FrameReader(frame_bytes_max=1 << 21, large_frames=shared) for _ in range(2)]
+    wholes = [[bytes((number + byte & 255,)) * size for size, byte, _ in contents] for number in range(2)]
+    streams = [memoryview(b"".join(map(framed, whole))) for whole in wholes]
+    held: list[tuple[bytes, Buffer]] = []
+    counts = [0, 0]
+    for cut, is_in_place in [*cuts, *[(1 << 18, True)] * (24 * LARGE_BYTES_MAX >> 18)]:
+        for number, reader in enumerate(readers):
+            room = reader.room() if is_in_place else None
+            if room is not None:
+                received = streams[number][: min(cut, len(room))]
+                room[: len(received)] = received
+                frames = reader.received(len(received))
+            else:
+                received = streams[number][:cut]
+                frames = reader.feed(bytes(received))
+            streams[number] = streams[number][len(received) :]
+            for frame in frames:
+                content, is_held = wholes[number][counts[number]], contents[counts[number]][2]
+                counts[number] += 1
+                assert frame == content
+                if is_held:
+                    held.append((content, frame))
+    assert counts == [len(contents)] * 2
+    assert all(frame == content for content, frame in held)
+
+
+def test_what_large_frames_share_is_bounded_and_given_back() -> None:
+    shared = LargeFrames()
+    header = LARGE_BYTES_MIN.to_bytes(4, "big")
+    stalled = [FrameReader(frame_bytes_max=1 << 20, large_frames=shared) for _ in range(LARGE_FRAMES_MAX)]
+    for reader in stalled:
+        reader.feed(header)
+        assert reader.room() is not None
+    late = FrameReader(frame_bytes_max=1 << 20, large_frames=shared)
+    late.feed(header)
+    assert late.room() is None
+    assert late.feed(b"x" * LARGE_BYTES_MIN) == [b"x" * LARGE_BYTES_MIN], "it comes as chunks do"
+
+    stalled[3].forget()
+    late.feed(header)
+    assert late.room() is not None
+    for reader in stalled[:3]:
+        assert reader.feed(b"x" * LARGE_BYTES_MIN) == [b"x" * LARGE_BYTES_MIN]
+
+
 def test_sizes_out_of_bounds_end_the_stream_after_the_good_frames() -> None:
     for size in (-1, 11, 2**31 - 1, -(2**31)):
         reader = FrameReader(frame_bytes_max=10)
@@ -107,7 +175,7 @@ def test_sizes_out_of_bounds_end_the_stream_after_the_good_frames() -> None:
 
 
 def test_a_size_that_only_claims_takes_no_memory() -> None:
-    reader = FrameReader(frame_bytes_max=1 << 30)
+    reader = FrameReader(frame_bytes_max=1 << 30, large_frames=LargeFrames())
     tracemalloc.start()
     try:
         assert reader.feed((1 << 30).to_bytes(4, "big") + b"x" * 10) == []

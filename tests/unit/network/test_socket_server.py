@@ -13,6 +13,7 @@ from minikafka.config.listeners import Listener
 from minikafka.errors import StartError
 from minikafka.network import socket_server as socket_server_module
 from minikafka.network.connection import Connection, PendingResponse, Result
+from minikafka.network.frame_reader import LARGE_FRAMES_MAX
 from minikafka.network.limits import NO_LIMIT
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.security.acl import KafkaPrincipal
@@ -32,6 +33,26 @@ async def test_a_megabyte_cut_anywhere_and_a_thousand_small_requests() -> None:
         assert await client.receive() == large
         client.send(*[b"%d" % index for index in range(1000)])
         assert [await client.receive() for _ in range(1000)] == [b"%d" % index for index in range(1000)]
+
+
+async def test_frames_of_all_sizes_ahead_of_their_answers() -> None:
+    """Large ones, which are received where they stay, between small ones, on several connections."""
+    sizes = random.Random(5)
+
+    async def talk(client: Client, contents: list[bytes]) -> None:
+        client.send(*contents)
+        for content in contents:
+            assert await client.receive() == content
+
+    async with serving() as server:
+        for _ in range(3):
+            async with asyncio.TaskGroup() as talks:
+                for _ in range(LARGE_FRAMES_MAX + 2):
+                    contents = [
+                        sizes.randbytes(sizes.choice((0, 40, 100_000, 200_000, 1_000_000, 1_200_000)))
+                        for _ in range(8)
+                    ]
+                    talks.create_task(talk(await server.connect(), contents))
 
 
 async def test_a_sender_of_single_bytes_is_served() -> None:

@@ -99,6 +99,38 @@ def test_bytes_arrive_in_order_and_once_in_pieces_of_their_own(seed: int) -> Non
     story(scenario, seed=seed)
 
 
+def test_a_protocol_may_take_what_comes_where_it_has_room() -> None:
+    """As a connection does for a large frame: 1,000 bytes here, and the rest by the protocol before."""
+
+    class Room(asyncio.BufferedProtocol):
+        def __init__(self, server: Recorder) -> None:
+            self.server = server
+            self.room = bytearray(1_000)
+            self.filled = 0
+
+        def get_buffer(self, sizehint: int) -> memoryview:
+            return memoryview(self.room)[self.filled :]
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.filled += nbytes
+            if self.filled == len(self.room):
+                self.server.transport.set_protocol(self.server)
+
+    async def scenario(sim: Simulation, pair: Pair) -> None:
+        client, server = await pair.connect()
+        room = Room(server)
+        server.transport.set_protocol(room)
+        sent = b"".join(b"%d," % number for number in range(1_000))
+        client.transport.write(sent[:300])
+        await asyncio.sleep(1)
+        client.transport.write(sent[300:])
+        await asyncio.sleep(1)
+        assert room.room == sent[:1_000]
+        assert server.data == sent[1_000:]
+
+    story(scenario)
+
+
 def test_streams_work_and_names_are_those_of_the_hosts() -> None:
     async def scenario(sim: Simulation) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
