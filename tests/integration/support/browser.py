@@ -18,6 +18,7 @@ from typing import Any
 
 ANSWER_TIMEOUT_S = 60.0
 WAIT_TIMEOUT_S = 60.0
+CLICKS_MAX = 50
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """A picture comes in one."""
 
@@ -30,14 +31,28 @@ _KEYS = {
 }
 _SHIFT = 8
 
-_PLACE_OF = """(selector, text) => {
+_AIM_AT = """(selector, text) => {
   const found = [...document.querySelectorAll(selector)]
     .find((each) => each.checkVisibility() && each.textContent.includes(text));
   if (!found) return null;
   found.scrollIntoView({ block: "center", inline: "center" });
   const box = found.getBoundingClientRect();
+  window.hasHit = false;
+  window.aim?.abort();
+  window.aim = new AbortController();
+  for (const kind of ["mousedown", "mouseup", "click"]) {
+    addEventListener(kind, seen, { capture: true, signal: window.aim.signal });
+  }
+  function seen(event) {
+    if (event.type === "mousedown") window.hasHit = found.contains(event.target);
+    if (window.hasHit) return;
+    event.stopImmediatePropagation();
+    event.preventDefault();
+  }
   return [box.x + box.width / 2, box.y + box.height / 2];
 }"""
+"""Where to click. ``hasHit`` is then whether the click met the element, which the page may have moved since:
+a click that did not is kept from what it met."""
 _CHOOSE = """(selector, value) => {
   const control = document.querySelector(selector);
   if (![...(control?.options ?? [])].some((each) => each.value === value)) return false;
@@ -154,11 +169,14 @@ class BrowserPage:
 
     async def click(self, selector: str, *, text: str = "") -> None:
         """With the mouse, on the middle of the first element that has this text, once it is there."""
-        x, y = await self.wait(
-            f"({_PLACE_OF})({json.dumps(selector)}, {json.dumps(text)})", f"{selector} {text}"
-        )
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        aim = f"({_AIM_AT})({json.dumps(selector)}, {json.dumps(text)})"
+        for _ in range(CLICKS_MAX):
+            x, y = await self.wait(aim, f"{selector} {text}")
+            for kind in ("mousePressed", "mouseReleased"):
+                await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+            if await self.evaluate("window.hasHit") is not False:  # undefined: the click has left the page
+                return
+        raise AssertionError(f"{selector} {text} moves, or something lies over it")
 
     async def press(self, key: str, *, shift: bool = False, times: int = 1) -> None:
         """A key by its name, or a character."""

@@ -108,6 +108,7 @@ function makeReset(id) {
   const form = make(
     "form",
     {
+      hidden: true, // until it is known whether there may be a reset; what is above it moves it until then
       onsubmit: (event) => {
         event.preventDefault();
         send(true);
