@@ -45,6 +45,8 @@ PAUSE_MS = (200, 2_500)
 ACTIONS = 14
 """About as many as there is time for while the faults last."""
 REPLICA_COUNTS = (2, 3, 3, 4)
+FALLEN_MS_MAX = 120_000
+"""For which no fault keeps a broker down."""
 
 _ANSWERS = frozenset(
     {
@@ -288,6 +290,7 @@ class Administrator:
         address = self._run.addresses[action.ask - 1]
         match action.kind:
             case ActionKind.REASSIGN:
+                await self._until_one_runs(action.replicas)
                 return await self._reassign(address, action, action.replicas)
             case ActionKind.CANCEL_REASSIGNMENT:
                 return await self._reassign(address, action, None)
@@ -320,6 +323,17 @@ class Administrator:
                 return await self._delete_records(action)
             case _:
                 return await SET_BY[action.kind](self._client, address, action)
+
+    async def _until_one_runs(self, replicas: Sequence[int]) -> None:
+        """A move to brokers that have all just fallen is complete at once where the controller does not know
+        of it yet. Then those that still run and have everything are no replicas any more, and what the last
+        known leader has lost with its power is lost (decision 44)."""
+        brokers = self._run.simulation.brokers
+        await until(
+            lambda: any(brokers[each].is_running for each in replicas),
+            f"one of {replicas} runs",
+            within_ms=FALLEN_MS_MAX,
+        )
 
     async def _reassign(
         self, address: tuple[str, int], action: Action, replicas: Sequence[int] | None
