@@ -234,7 +234,7 @@ def test_every_panel_of_the_dashboard_shows_a_real_run(
                 found.update({query: query.series(prometheus) for query in queries if not found.get(query)})
                 return all(found.values())
 
-            confluent.wait_until(all_have_data, "every query has data", deadline_s=45)
+            confluent.wait_until(all_have_data, "every query has data")
         finally:
             print("\n".join(f"{count} {query}" for query, count in found.items()))
             prometheus.close()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +19,6 @@ from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record, every_shape, numbered
-from tests.spark.conftest import CONF
 from tests.spark.export_support import (
     consumed,
     data_files,
@@ -32,6 +28,7 @@ from tests.spark.export_support import (
     rows,
     wait_for_checkpoint,
 )
+from tests.spark.killed import sigkill_when
 from tests.spark.logs import LogDir, batch
 
 if TYPE_CHECKING:
@@ -233,28 +230,11 @@ def test_sigkill_while_spark_writes(
 ) -> None:
     output = tmp_path / "out"
     write(broker, topic, [numbered(i) for i in range(2000)], end=2000)
-    command = [
-        sys.executable,
-        "-m",
-        "minikafka.cli.main",
-        "export",
-        str(broker.data_dir),
-        "--output",
-        str(output),
-    ]
-    settings = [f"--conf={name}={value}" for name, value in CONF.items()]
-    process = subprocess.Popen(
-        [*command, "--topics", topic, "--master", "local[1]", *settings],
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-    )
-    confluent.wait_until(
-        lambda: [*output.glob("_minikafka/staging/*/_temporary/0")] or process.poll() is not None,
+    sigkill_when(
+        lambda: [*output.glob("_minikafka/staging/*/_temporary/0")],
+        ["export", str(broker.data_dir), "--output", str(output), "--topics", topic],
         "Spark writes",
-        deadline_s=120,
     )
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
     assert offsets(output, topic) == []
     assert [*output.glob("_minikafka/staging/*")] and not [*output.glob("_minikafka/commits/*")]
     assert run(spark, broker, output, topic).records == 2000

@@ -6,9 +6,7 @@ import errno
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -44,9 +42,9 @@ from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Consumed, Record, every_shape, numbered
 from tests.spark import export_support
-from tests.spark.conftest import CONF
 from tests.spark.import_support import RECORDS as SCHEMA
 from tests.spark.import_support import contents, files_below, make_job, options, records_of, run
+from tests.spark.killed import sigkill_when
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -549,28 +547,13 @@ def test_killed_in_the_middle_nothing_is_there_and_the_next_run_clears_up(
         pa.table({"value": value}), tmp_path / "t.parquet", row_group_size=2_000, use_dictionary=False
     )
     data = tmp_path / "data"
-    conf = [part for pair in CONF.items() for part in ("--conf", "=".join(pair))]
-    command = [sys.executable, "-m", "minikafka.cli.main", "import", str(tmp_path / "t.parquet")]
-    command += [
-        "--data-dir",
-        str(data),
-        "--topic",
-        TOPIC,
-        "--compression",
-        "gzip",
-        "--master",
-        "local[1]",
-        *conf,
-    ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
-    deadline = time.monotonic() + 240
-    try:
-        while not any(path.stat().st_size for path in data.glob("*-delete/runs/*.batches")):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    arguments = ["import", str(tmp_path / "t.parquet"), "--data-dir", str(data)]
+    arguments += ["--topic", TOPIC, "--compression", "gzip"]
+    sigkill_when(
+        lambda: any(path.stat().st_size for path in data.glob("*-delete/runs/*.batches")),
+        arguments,
+        "Spark's workers write",
+    )
     assert [*data.glob("*-delete")] and not [*data.glob(f"{TOPIC}-0")]
     done = run(spark, tmp_path / "t.parquet", data, TOPIC)
     assert done.records == 60_000

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +18,8 @@ from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.runtime.session import JobError
 from minikafka.spark.tables.files import DATA, REMOVED, RunDirectory, Store, new_run, unfinished_runs
 from minikafka.spark.tables.table import Conflict
-from tests.integration.support import confluent
-from tests.spark.conftest import CONF
 from tests.spark.export_support import make_job
+from tests.spark.killed import sigkill_when
 from tests.spark.logs import NOW_MS, LogDir, batch
 from tests.spark.tables_support import (
     KINDS,
@@ -179,18 +175,12 @@ def test_sigkill_while_tasks_write(
     logs.segment("t", [batch(index * 100, 100, size=200) for index in range(20)])
     (tmp_path / "lake").mkdir()
     catalog = f"sqlite:///{tmp_path}/lake/catalog.db"
-    command = [sys.executable, "-m", "minikafka.cli.main", "export", str(logs.path), "--latest", "logEnd"]
-    command += ["--format", "iceberg", "--catalog", catalog, "-o", str(tmp_path / "lake")]
+    arguments = ["export", str(logs.path), "--latest", "logEnd"]
+    arguments += ["--format", "iceberg", "--catalog", catalog, "-o", str(tmp_path / "lake")]
     # Files of a few records, so that there are some long before the end.
-    command += ["--target-file-size", "300", "--master", "local[1]"]
-    command += [f"--conf={name}={value}" for name, value in CONF.items()]
-    process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
+    arguments += ["--target-file-size", "300"]
     data = tmp_path / "lake" / "kafka" / "t" / "data"
-    confluent.wait_until(
-        lambda: [*data.glob("*/*.parquet")] or process.poll() is not None, "tasks write", deadline_s=120
-    )
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    sigkill_when(lambda: [*data.glob("*/*.parquet")], arguments, "tasks write")
     tables = lake("iceberg", tmp_path / "lake")
     assert [*data.glob("*/*.parquet")] and offsets(tables, "t") == []
     (commit,) = export(spark, logs.path, tables)
