@@ -15,6 +15,12 @@ MEASUREMENTS = Path(__file__).with_name("measurements")
 SCALE_LOG = "scale-log"
 """The part ``log`` of ``bin/bench scale`` by itself: it takes longer than the others, and the disk."""
 
+SCALE_LARGE_LOG = "scale-large-log"
+"""The same of logs that are larger than the disk: on a file system that compresses."""
+
+COST_AGAIN = "cost-again"
+"""Rows of ``bin/bench cost`` that were measured a second time."""
+
 OURS, KAFKA = "minikafka", "Apache Kafka"
 
 Row = dict[str, Any]
@@ -140,17 +146,31 @@ def _scale() -> Iterator[str]:
         yield _again("scale", machine, kept=SCALE_LOG, only="ONLY=log ")
         rows = [*rows, *of_log]
     yield "### What was asked"
-    yield _asked([row for row in rows if set(row) == {"name", "value", "unit", "asked", "ok"}])
+    yield _asked(rows)
+    if (log := _read("scale", SCALE_LARGE_LOG)) is not None:
+        machine, rows = log
+        yield "### A log larger than the disk"
+        yield (
+            "The same on btrfs, which compresses the records. What a file has is all written and read, but "
+            "less of it reaches the disk, and compressing takes of the same processors."
+        )
+        yield from _curves(SCALE[-1], rows)
+        yield _asked(rows)
+        only = "ONLY=log GB=20,200 TMPDIR=/mnt/btrfs "
+        yield _again("scale", machine, kept=SCALE_LARGE_LOG, only=only)
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[str]:
     for part in SCALE:
-        curve = [row for row in rows if row.get("part") == part.name]
-        if curve:
+        if any(row.get("part") == part.name for row in rows):
             yield f"### {part.name.capitalize()}"
             yield part.story
-            yield _curve(part, curve)
-            yield _growth([row for row in rows if row.get("growth of", "").startswith(f"{part.name}: ")])
+            yield from _curves(part, rows)
+
+
+def _curves(part: Part, rows: Sequence[Row]) -> Iterator[str]:
+    yield _curve(part, [row for row in rows if row.get("part") == part.name])
+    yield _growth([row for row in rows if row.get("growth of", "").startswith(f"{part.name}: ")])
 
 
 def _curve(part: Part, rows: Sequence[Row]) -> str:
@@ -181,8 +201,11 @@ def _growth(rows: Sequence[Row]) -> str:
 
 
 def _asked(rows: Sequence[Row]) -> str:
+    """A line for each row that is a limit."""
     lines = [
-        (text(row["name"]), f"{_number(row['value'])} {row['unit']}".strip(), _judged(row)) for row in rows
+        (text(row["name"]), f"{_number(row['value'])} {row['unit']}".strip(), _judged(row))
+        for row in rows
+        if set(row) == {"name", "value", "unit", "asked", "ok"}
     ]
     return table(("what", "measured", "asked"), lines)
 
@@ -212,6 +235,17 @@ def _cost() -> Iterator[str]:
         return
     machine, rows = found
     yield _again("cost", machine)
+    yield from _tables(rows)
+    if (again := _read("cost", COST_AGAIN)) is not None:
+        machine, rows = again
+        yield "### Some of it again"
+        measured = dict.fromkeys(row["workload"] for row in rows if "workload" in row)
+        yield _again("cost", machine, kept=COST_AGAIN, only=f'ONLY="{",".join(measured)}" ')
+        yield from _tables(rows)
+
+
+def _tables(rows: Sequence[Row]) -> Iterator[str]:
+    """A table for each kind of row."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         kinds.setdefault(tuple(row), []).append(row)

@@ -14,7 +14,8 @@ Rows of one part are a curve. Rows ``growth of`` say how its last step grows: 1 
 worse, with room for what measurements vary. CPU seconds and memory are the broker's and hold on a busy
 machine; times do not. Apache Kafka is beside it where Java and Maven are.
 
-``ONLY=partitions,log`` picks parts; ``ALONE=1`` leaves Apache Kafka out.
+``ONLY=partitions,log`` picks parts; ``ALONE=1`` leaves Apache Kafka out; ``GB=20,200`` says how large the
+logs of ``log`` are.
 """
 
 from __future__ import annotations

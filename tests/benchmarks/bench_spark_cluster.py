@@ -24,7 +24,7 @@ from tests.benchmarks.bench_spark_analyze import KEYS_SHARE, RECORDS, TOPIC, cpu
 from tests.benchmarks.broker import resident_mb
 from tests.benchmarks.cluster import row
 from tests.spark.cluster import EXECUTOR, SparkCluster
-from tests.support.processes import arguments_of, descendants
+from tests.support.processes import adopt_orphans, arguments_of, descendants
 
 GIGABYTES, QUICK_GIGABYTES = "2,8", "0.25,1"
 GIGABYTE_RECORDS = RECORDS // 2
@@ -84,6 +84,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     jobs = os.environ.get("MINIKAFKA_BENCH_JOBS", JOBS).split(",")
     costs: dict[str, dict[float, Cost]] = {job: {} for job in jobs}
     rows: list[dict[str, Any]] = []
+    adopt_orphans()  # an executor may end before its Python processes, whose CPU would be lost with them
     with tempfile.TemporaryDirectory() as directory:
         cluster = SparkCluster(Path(directory) / "cluster", memory="2g")
         try:

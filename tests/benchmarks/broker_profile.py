@@ -64,6 +64,14 @@ LOADS = {
     "produce-100": Load(
         "produce 100 B, acks=1, linger 5 ms", "produce --record-size 100 --acks 1 --linger-ms 5"
     ),
+    "produce-lz4": Load(
+        "produce 1 KB by lz4, half of it repeated",
+        "produce --record-size 1024 --acks 1 --linger-ms 5 --compression lz4 --compressibility 0.5",
+    ),
+    "produce-zstd": Load(
+        "produce 1 KB by zstd, most of it repeated",
+        "produce --record-size 1024 --acks 1 --linger-ms 5 --compression zstd --compressibility 0.95",
+    ),
     "requests-1": Load("one record a request, 1 connection", "requests --record-size 100 --acks 1"),
     "consume-1k": Load(
         "consume 1 KB, warm",

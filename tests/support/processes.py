@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2)."""
+
+
+def adopt_orphans() -> None:
+    """From now on a process below this one whose parent has ended becomes a child of this one, not of init:
+    what it spends is still found below this one. When it ends it stays a zombie, since nothing waits for it.
+
+    Raises OSError: the kernel does not do it.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def descendants(pid: int) -> Iterator[int]:

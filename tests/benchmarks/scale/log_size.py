@@ -1,9 +1,11 @@
 """A log of many gigabytes: starts, cold reads beside producers, retention and deletion.
 
 All of it is written, nothing is sparse: recovery, reads and removals meet real bytes. How much, is what the
-disk has room for (half of what is free, 20 GB at most). Before the cold read the page cache lets go of the
-log, as far as the kernel does what it is told; what has to be written for that is written before producers
-begin.
+disk has room for (half of what is free, 20 GB at most); ``GB`` names other sizes ("20,200").
+A record's value repeats itself, so that a file system that compresses has room for more than its disk (btrfs
+with ``compress-force=zstd:1`` in a large sparse file, named by ``TMPDIR``). Before the cold read the page
+cache lets go of the log, as far as the kernel does what it is told; what has to be written for that is
+written before producers begin.
 
 Producers ask at a fixed rate; the longest latency among theirs is what anything held them up. On a machine
 with other work their quiet turn has long ones, too, so both are shown. In turns with the cold read by a
@@ -57,6 +59,8 @@ DISK_SHARE = 2
 BIG, SMALL = "big", "small"
 PARTITIONS = 4
 BATCH_RECORDS, RECORD_BYTES = 60, 16_000
+REPEATED_BYTES = 1_000
+"""Random, again and again up to a record's."""
 IN_FLIGHT = 4
 CONNECTIONS, RATE = 20, 25.0
 """Producers of one record of 1 KB, and how often each asks in a second."""
@@ -78,8 +82,7 @@ PROPERTIES = {
 
 def run(*, quick: bool) -> list[Row]:
     rows: list[Row] = []
-    free_gb = shutil.disk_usage(tempfile.gettempdir()).free / GB
-    sizes = [size for size in (QUICK_SIZES_GB if quick else SIZES_GB) if size <= free_gb / DISK_SHARE]
+    sizes = sizes_gb(quick=quick)
     for side in sides():
         curve = [measured(side, size, quick=quick) for size in sizes]
         rows += curve
@@ -92,6 +95,15 @@ def run(*, quick: bool) -> list[Row]:
                 longest = last[f"{what}: max ms"]
                 rows.append(limit_row(f"longest produce during {what}", longest, "ms", STALL_MS_MAX))
     return rows
+
+
+def sizes_gb(*, quick: bool) -> list[float]:
+    """Raises SystemExit: a size that was asked for has no room."""
+    room_gb = shutil.disk_usage(tempfile.gettempdir()).free / GB / DISK_SHARE
+    asked = [float(each) for each in os.environ.get("GB", "").split(",") if each]
+    if asked and max(asked) > room_gb:
+        raise SystemExit(f"GB={max(asked):g}: {tempfile.gettempdir()} has room for {room_gb:.0f}")
+    return asked or [size for size in (QUICK_SIZES_GB if quick else SIZES_GB) if size <= room_gb]
 
 
 def measured(side: str, gigabytes: float, *, quick: bool) -> Row:
@@ -133,7 +145,7 @@ def filled(broker: BrokerProcess, gigabytes: float) -> Row:
 
 def fill(broker: BrokerProcess, gigabytes: float) -> None:
     """The same batch again and again, to one partition after the other."""
-    value = os.urandom(RECORD_BYTES)
+    value = os.urandom(REPEATED_BYTES) * (RECORD_BYTES // REPEATED_BYTES)
     records = build_batch(
         Record(offset, int(time.time() * 1000), None, value) for offset in range(BATCH_RECORDS)
     )

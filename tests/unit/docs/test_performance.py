@@ -27,9 +27,10 @@ ROWS: list[dict[str, Any]] = [
 
 
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **kept: list[dict[str, Any]]) -> str:
+    """``kept``: rows by their file, with ``_`` for ``-``; the first word of it is the benchmark."""
     for name, rows in kept.items():
-        report = {"machine": MACHINE, "results": {name: {"rows": rows}}}
-        (tmp_path / f"{name}.json").write_text(json.dumps(report))
+        report = {"machine": MACHINE, "results": {name.partition("_")[0]: {"rows": rows}}}
+        (tmp_path / f"{name.replace('_', '-')}.json").write_text(json.dumps(report))
     monkeypatch.setattr(performance, "MEASUREMENTS", tmp_path)
     return performance.performance()
 
@@ -51,3 +52,20 @@ def test_what_was_missed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_what_was_not_measured_is_not_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert page(tmp_path, monkeypatch).count("No result is kept here yet.") == 2
     assert page(tmp_path, monkeypatch, cost=[{"name": "1 KB", "value": 0.4}]).count("No result") == 1
+
+
+def test_a_second_measurement_stands_beside_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = {"part": "log size", "of": "minikafka", "GB": 200, "clean start, s": 0.5}
+    stall = {"name": "a stall", "value": 154, "unit": "ms", "asked": "<= 50", "ok": False}
+    first, second = [{"name": "1 KB", "ratio": 0.8}], [{"name": "1 KB", "ratio": 0.3}, {"workload": "1 KB"}]
+    text = page(
+        tmp_path, monkeypatch, scale=ROWS, scale_large_log=[log, stall], cost=first, cost_again=second
+    )
+    whole, larger = text.split("### A log larger than the disk")
+    assert "| heartbeats |" in whole and "| heartbeats |" not in larger and "a stall" not in whole
+    assert "| clean start, s | 0.5 |" in larger and "| a stall | 154 ms | &lt;= 50, **missed** |" in larger
+    assert "| 1 KB | 0.8 |" in larger.split("### Some of it again")[0]
+    assert "| 1 KB | 0.3 |" in larger.split("### Some of it again")[1]
+    assert 'ONLY="1 KB" bin/bench cost --json' in larger
