@@ -29,8 +29,9 @@ from tests.chaos.refusals import BrokersOfRun, Refusal
 
 _JAVA = re.compile(r"(producer-\d+-java-idempotent)(\.\d+)?")
 """What its processes are called in a history."""
-_EXPIRED = "TimeoutException: Expiring "
-"""How the error begins (``Sender.sendProducerData``)."""
+_GIVEN_UP = ("TimeoutException: Expiring ", "OutOfOrderSequenceException: ")
+"""How the error begins: the time-out came between two tries (``Sender.sendProducerData``), or while the last
+was on its way, and then it is that one's answer (``Sender.canRetry``, which tries again before)."""
 MARGIN_MS = 10_000
 """Who was answered after so much of the wait, and so long before its end, shows that the partition was there
 for long enough."""
@@ -65,15 +66,15 @@ def given_up(operations: Sequence[Operation], directory: Path, *, of_kafka: Coll
     Raises:
         CorruptBatch: in a log.
     """
-    expired = [each for each in operations if _is_expired(each)]
-    if not expired:
+    sends = [each for each in operations if is_given_up(each)]
+    if not sends:
         return []
     brokers = BrokersOfRun(directory, of_kafka=of_kafka)
     refusals = [each for each in brokers.refusals() if each.is_out_of_order]
     answers = _answers(operations)
     producer_ids = _producer_ids(operations, brokers)
     found = []
-    for send in expired:
+    for send in sends:
         began_ms, ended_ms = send.invoked_ms, send.completed_ms or send.invoked_ms
         for record in send.records:
             partition = Partition(record.topic, record.partition)
@@ -101,12 +102,13 @@ def given_up(operations: Sequence[Operation], directory: Path, *, of_kafka: Coll
     return found
 
 
-def _is_expired(operation: Operation) -> bool:
+def is_given_up(operation: Operation) -> bool:
+    """Whether its records are such."""
     return (
         operation.kind is Kind.SEND
         and operation.outcome is Outcome.INFO
         and _JAVA.fullmatch(operation.process) is not None
-        and _EXPIRED in operation.error
+        and any(error in operation.error for error in _GIVEN_UP)
     )
 
 

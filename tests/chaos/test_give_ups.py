@@ -27,6 +27,10 @@ EXPIRED = (
     "org.apache.kafka.common.errors.TimeoutException: Expiring 1 record(s) for records-2:120000 ms has "
     "passed since batch creation"
 )
+ANSWERED_TOO_LATE = (
+    "org.apache.kafka.common.errors.OutOfOrderSequenceException: The broker received an out of order "
+    "sequence number."
+)
 REFUSED = (
     "Out of order sequence number: records-2: producer 2000 sends sequence 0 of epoch 0 for offset 1; "
     "its last one is 2; 59 times more since this was last said\n"
@@ -128,6 +132,14 @@ def test_a_gap_that_nothing_fills_explains_it(run: Run) -> None:
         "known: behind a gap, or before it: v0 was given up after 120 s in records-2: broker 1 refused "
         "sequence 0 of producer 2000 after 2 at 1 of records-2"
     )
+
+
+def test_the_last_try_may_be_answered_after_the_time_out(run: Run) -> None:
+    run.sends[0].error = ANSWERED_TOO_LATE
+
+    assert run.found().is_explained
+    run.broker_says("")
+    assert not run.found().is_explained
 
 
 def test_apache_kafka_says_it_in_other_words(run: Run) -> None:

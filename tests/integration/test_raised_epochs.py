@@ -36,7 +36,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.testing.history import Operation, Outcome, check, read_history
-from tests.chaos.give_ups import given_up
+from tests.chaos.give_ups import given_up, is_given_up
 from tests.chaos.refusals import refusals_of
 from tests.chaos.run import JVM_TERMINATED, read_all
 from tests.integration.support import confluent, java
@@ -364,9 +364,9 @@ def test_javas_producer_gives_up_what_is_before_its_first_sequence_in_a_log(
 def _goes_on(path: Path) -> bool:
     """Whether a record was given up, and one that was sent after that acknowledged."""
     operations = list(read_history(path))
-    expired = [each.completed_ms or 0 for each in operations if "Expiring" in each.error]
+    ended_ms = [each.completed_ms or 0 for each in operations if is_given_up(each)]
     return any(
-        each.outcome is Outcome.OK and each.invoked_ms > min(expired) for each in operations if expired
+        each.outcome is Outcome.OK and each.invoked_ms > min(ended_ms) for each in operations if ended_ms
     )
 
 
