@@ -356,7 +356,7 @@ def test_javas_producer_gives_up_what_is_before_its_first_sequence_in_a_log(
     for broker in cluster.brokers.values():
         broker.stop()
     told = given_up(operations, tmp_path, of_kafka=of_kafka)
-    assert told and told[0].value.endswith("-1")
+    assert any(each.value.endswith("-1") for each in told), "the first record"
     assert all(each.refusal is not None for each in told)
     assert check(_without_probes(operations)).is_valid
 
