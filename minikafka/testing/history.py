@@ -98,7 +98,8 @@ class Kind(StrEnum):
     COMMIT_TRANSACTION = "commit-transaction"
     ABORT_TRANSACTION = "abort-transaction"
     ASSIGN = "assign"
-    """``partitions`` are read from now on, and no others. Those that were read before are read on."""
+    """``partitions`` are read from now on, and no others, by a poll that it comes in as well. Those that were
+    read before are read on."""
     SEEK = "seek"
     """The process reads on in ``partitions`` at whatever offset: where it was there counts no more."""
     COMMIT = "commit"
@@ -386,6 +387,10 @@ def check(operations: Iterable[Operation]) -> Report:
     return _Analysis(sorted(operations, key=lambda each: each.invoked_ms)).report()
 
 
+def _ended_ms(operation: Operation) -> float:
+    return operation.invoked_ms if operation.completed_ms is None else operation.completed_ms
+
+
 class _Analysis:
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._operations = operations
@@ -575,8 +580,10 @@ class _Analysis:
             }
 
     def _check_polls(self) -> None:
+        """In the order of their ends: clients are assigned partitions inside of a poll, and it then returns
+        what is read after that."""
         positions: dict[str, dict[tuple[str, int], tuple[int, Operation]]] = defaultdict(dict)
-        for operation in self._operations:
+        for operation in sorted(self._operations, key=_ended_ms):
             kind = operation.kind
             if kind is Kind.POLL and operation.outcome is Outcome.OK:
                 self._check_poll(operation, positions[operation.process])

@@ -171,6 +171,7 @@ HAS: dict[AnomalyKind, list[list[Operation]]] = {
     AnomalyKind.NONMONOTONIC_POLL: [
         [A, B, C, poll(50, (0, "a"), (1, "b")), poll(60, (1, "b"), (2, "c"))],
         [A, B, C, poll(50, (0, "a"), (1, "b")), moved(55, Kind.ASSIGN, 0, 1), poll(60, (0, "a")), ALL],
+        [A, B, C, poll(50, (1, "b")), moved(60.5, Kind.ASSIGN, 0, 1), poll(60, (0, "a")), ALL],
     ],
     AnomalyKind.INTERNAL_NONMONOTONIC_POLL: [[A, B, poll(50, (1, "b"), (0, "a"))]],
     AnomalyKind.POLL_SKIP: [
@@ -270,6 +271,10 @@ HAS_NOT = {
     "a seek goes back": [A, B, C, poll(50, (1, "b")), moved(55, Kind.SEEK, 0), poll(60, (0, "a")), ALL],
     "a partition that was given away and came back": [
         A, B, C, poll(50, (1, "b")), moved(55, Kind.ASSIGN, 1), moved(56, Kind.ASSIGN, 0, 1),
+        poll(60, (0, "a")), ALL,
+    ],
+    "a partition that was given away and came back in the poll that reads it again": [
+        A, B, C, poll(50, (1, "b")), moved(60.2, Kind.ASSIGN, 1), moved(60.6, Kind.ASSIGN, 0, 1),
         poll(60, (0, "a")), ALL,
     ],
     "the last commit is told": [commit(0, 5), commit(10, 7), told(20, 7), commit(30, 3), told(40, 3)],
