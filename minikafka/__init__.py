@@ -1,3 +1,3 @@
 """minikafka: a Kafka-compatible broker in Python. ``minikafka/ARCHITECTURE.md`` is the map."""
 
-__version__ = "0.1.0"
+__version__ = "0.3.0.dev0"
