@@ -2,7 +2,7 @@
  * that is not compressed. It never refuses. What it does not call valid is left to the parser in Python, which says
  * what is wrong; what it calls valid the parser calls valid, with the same timestamps (tests/unit/protocol/records).
  *
- * The broker works without it: see pyproject.toml and minikafka/protocol/records/.build.py.
+ * The broker works without it: see pyproject.toml and bin/.build.py.
  *
  * The bytes come from a producer. Every read is behind a comparison with the end of what it may read: of the batch for
  * a record's length, of the record for all else. CPython's stable ABI of 3.11, which has the buffer protocol. */
