@@ -99,7 +99,9 @@ def by_confluent(reading: Reading, settings: Mapping[str, Any]) -> None:
                 "reconnect.backoff.max.ms": 500,
                 **settings,
             },
-            logger=quiet_logger(),
+            # A logger is called by ``consume`` alone. What a member wrote that then hangs in a commit has to
+            # be on record all the same, so that one which tells of its group writes to its standard error.
+            **({} if "debug" in settings else {"logger": quiet_logger()}),
         )
         try:
             _read_by_confluent(reading, consumer)
@@ -312,7 +314,7 @@ def main() -> None:
         case "confluent-static":
             by_confluent(reading, classic | {"group.instance.id": reading.recorder.process})
         case "confluent-consumer":
-            by_confluent(reading, {"group.protocol": "consumer"})
+            by_confluent(reading, {"group.protocol": "consumer", "debug": "cgrp"})
         case "aiokafka":
             logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
             asyncio.run(by_aiokafka(reading))

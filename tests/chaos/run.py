@@ -105,12 +105,16 @@ class ChaosReport(msgspec.Struct):
     """Those of them that Java's idempotent producer has given up."""
     surprises: dict[str, int] = {}
     """Errors of client libraries that are none of their own kinds, by client."""
+    stuck: list[str] = []
+    """Clients that did not end when they were asked to, each with the end of what it told: all threads, and
+    where they are. What such a one had begun is in no history, so that records of a producer may look as if
+    none had sent them."""
 
     @property
     def is_valid(self) -> bool:
         """Whether there is nothing but what Kafka permits, duplicates that are known, and records whose
-        giving up is explained."""
-        return not self._failures() and not self._unexplained()
+        giving up is explained; and every client has ended."""
+        return not self._failures() and not self._unexplained() and not self.stuck
 
     def _unexplained(self) -> list[GivenUp]:
         return [each for each in self.given_up if not each.is_explained]
@@ -132,7 +136,7 @@ class ChaosReport(msgspec.Struct):
             f"unknown: {unknown}; "
             f"{self.transactions} transactions committed, {self.polled} records read by groups; "
             + (f"unexpected errors of client libraries: {surprises}; " if surprises else "")
-            + self._verdict()
+            + "\n".join([self._verdict(), *self.stuck])
         )
 
     def anomalies(self) -> list[str]:
@@ -179,8 +183,9 @@ class Client:
     def ask_to_end(self) -> None:
         self._process.terminate()
 
-    def wait(self) -> None:
-        """Until it has ended. Raises AssertionError when it does not, or badly."""
+    def wait(self) -> str:
+        """Until it has ended; empty then. When it does not: that, and where its threads are. Raises
+        AssertionError when it ends badly."""
         try:
             code = self._process.wait(CLIENTS_END_S)
         except subprocess.TimeoutExpired:
@@ -188,10 +193,11 @@ class Client:
             self._process.send_signal(signal.SIGQUIT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STACKS_S)
-            raise AssertionError(f"{self.name} does not end:\n{self._errors.read_text()[-3000:]}") from None
+            return f"{self.name} does not end:\n{self._errors.read_text()[-3000:]}"
         assert code in (0, JVM_TERMINATED), (
             f"{self.name} ended with {code}:\n{self._errors.read_text()[-3000:]}"
         )
+        return ""
 
     def kill(self) -> None:
         self._process.kill()
@@ -210,11 +216,22 @@ def run(
     """
     directory.mkdir(parents=True)
     with running(directory, store, of_kafka=of_kafka) as world:
-        faults = _storm(directory, world, seed, seconds, pace)
-    return judge(directory, seed=seed, store=store, seconds=seconds, faults=faults, of_kafka=world.of_kafka)
+        faults, stuck = _storm(directory, world, seed, seconds, pace)
+    return judge(
+        directory,
+        seed=seed,
+        store=store,
+        seconds=seconds,
+        faults=faults,
+        of_kafka=world.of_kafka,
+        stuck=stuck,
+    )
 
 
-def _storm(directory: Path, world: World, seed: int, seconds: float, pace: Pace) -> Counter[str]:
+def _storm(
+    directory: Path, world: World, seed: int, seconds: float, pace: Pace
+) -> tuple[Counter[str], list[str]]:
+    """The faults, by kind; and the clients that did not end."""
     topics, programs, bootstrap = sorted(set(TOPICS.values())), Programs(), world.bootstrap
     _wait_for_controller(world)
     _make_topics(bootstrap, topics)
@@ -238,14 +255,13 @@ def _storm(directory: Path, world: World, seed: int, seconds: float, pace: Pace)
         time.sleep(DRAIN_S)  # members read what was written last
         for client in clients:
             client.ask_to_end()
-        for client in clients:
-            client.wait()
+        stuck = [told for client in clients if (told := client.wait())]
         read_all(bootstrap, topics, directory)
     finally:
         nemesis.abandon()
         for client in clients:
             client.kill()
-    return nemesis.counts
+    return nemesis.counts, stuck
 
 
 def _wait_for_controller(world: World) -> None:
@@ -404,6 +420,7 @@ def judge(
     seconds: float,
     faults: Counter[str],
     of_kafka: Collection[int],
+    stuck: Sequence[str] = (),
 ) -> ChaosReport:
     operations = history_of(directory)
     acknowledged = Counter(
@@ -421,7 +438,7 @@ def judge(
     report = ChaosReport(
         seed, store, seconds, dict(faults), dict(acknowledged), len(commits), polled, check(operations)
     )
-    report.unknown, report.surprises = dict(unknown), surprises_of(directory)
+    report.unknown, report.surprises, report.stuck = dict(unknown), surprises_of(directory), list(stuck)
     report.given_up = given_up(operations, directory, of_kafka=of_kafka)
     report.known = known_duplicates(operations, directory, of_kafka=of_kafka)
     (directory / "report.json").write_text(json.dumps(msgspec.to_builtins(report), indent=1))
