@@ -128,6 +128,8 @@ async def test_a_start_that_fails_leaves_nothing(temporary_files: Callable[[], l
         with pytest.raises(StartError, match=str(port)):
             await Broker(config={"listeners": f"PLAINTEXT://127.0.0.1:{port}"}).start()
         assert open_files() <= files
+        for thread in set(threading.enumerate()) - threads:
+            thread.join(10)  # the store's says that its connection is closed, and then ends
         assert set(threading.enumerate()) <= threads
     assert temporary_files() == []
 
