@@ -17,7 +17,8 @@ All this is so, too, of a release that is imitated (``api.versions``), with its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -98,6 +99,8 @@ _FAST_PATHS: Final = {
 
 _FINISHED = (tuple, list, PendingResponse)
 """Answers that need no encoding. Named, because a union in the call would be built for every request."""
+_BODIES = (dict, msgspec.Struct, Mapping)
+"""Answers to encode: what nearly all are first, since an abstract class takes a call to ask."""
 
 
 class _Route(NamedTuple):
@@ -184,14 +187,14 @@ class Dispatcher:
         if metrics.note(header.api_version):
             timing = ClientRequestTiming(metrics, self._now_ns, context, self._services.request_metrics.slow)
         answer = route.handler(self._services, context, request)
-        if isinstance(answer, Generator):
+        if isinstance(answer, GeneratorType):
             answer = yield from answer
         result: Result
         if answer is None or isinstance(answer, _FINISHED):
             if context.handler_time is not None:
                 context.handler_time.pause()
             result = answer
-        elif isinstance(answer, Mapping | msgspec.Struct):
+        elif isinstance(answer, _BODIES):
             result = yield from encode_answer(self._services.request_metrics, context, answer)
         elif isinstance(answer, Coroutine):
             result = self._answer_later(route, context, answer)

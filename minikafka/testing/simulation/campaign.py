@@ -65,16 +65,11 @@ _encoder = msgspec.json.Encoder()
 
 AHEAD = 2
 """Seeds that wait for each worker."""
-SEEDS_A_COLLECTION = 8
-"""Of a worker: a simulated world is garbage as a whole when it is over, and hardly any of it before."""
 SEEDS_A_WORKER = 400
 """Then another takes its place."""
 ACKED_MIN = {"faults": 10, "transactions": 5, "reassignments": 10, "shares": 10, "swarm": 0}
 """A run of the small scenarios in which next to nothing was acked has shown nothing. Transactions are counted
 whole; four come when the faults are over."""
-
-_seeds_run = 0
-"""Of this worker."""
 
 SHORT_MS = 100
 """What a time is halved down to."""
@@ -378,12 +373,10 @@ def run_seed(scenario: str, seed: int) -> Outcome:
 
 
 def run_seed_in_worker(scenario: str, seed: int) -> Outcome:
-    """``run_seed``, and from time to time what the garbage collector would do in the middle of it."""
-    global _seeds_run
+    """``run_seed``, and then what the garbage collector would do in the middle of it: a world is garbage as a
+    whole when it is over, and hardly any of it before. The next one has its memory, and needs no other."""
     outcome = run_seed(scenario, seed)
-    _seeds_run += 1
-    if _seeds_run % SEEDS_A_COLLECTION == 0:
-        gc.collect()
+    gc.collect()
     return outcome
 
 

@@ -505,40 +505,44 @@ class VirtualTimeLoop(BaseEventLoop):
     # Running
 
     def _run_once(self) -> None:
+        """Not once, as a loop of sockets would, but until this one is to stop: a turn has little to do."""
         queue = self._queue
-        self._turns += 1
-        if self._timers and self._timers[0][0] <= self.now_ns:
-            self._take_due()
-        if not queue:
-            self._jump()
-        elif self._turns > TURNS_MAX:
-            waiting = describe_tasks(self._tasks.values())
-            raise SimulationError(
-                f"time stands still at {self.time():.6f} s: {TURNS_MAX} rounds of callbacks, next "
-                f"{list(queue)[:3]}. Waiting:\n{waiting}"
-            )
-        count = len(queue)
-        self.callbacks_run += count
-        for _ in range(count):
-            handle = queue.popleft()
-            if handle._cancelled:
-                continue
-            process = handle.process
-            if process is not None and not process.runs:
-                process.held.append(handle)
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except ProcessKilled:
-                pass
-            except BaseException as error:  # noqa: BLE001 - as asyncio does: to the exception handler
-                self.call_exception_handler(
-                    {"message": f"Exception in callback {handle._callback!r}", "exception": error}
+        while True:
+            self._turns += 1
+            if self._timers and self._timers[0][0] <= self.now_ns:
+                self._take_due()
+            if not queue:
+                self._jump()
+            elif self._turns > TURNS_MAX:
+                waiting = describe_tasks(self._tasks.values())
+                raise SimulationError(
+                    f"time stands still at {self.time():.6f} s: {TURNS_MAX} rounds of callbacks, next "
+                    f"{list(queue)[:3]}. Waiting:\n{waiting}"
                 )
-        if self.failures and not self.is_over:
-            raise OrphanError(self.failures) from self.failures[0].get("exception")
+            count = len(queue)
+            self.callbacks_run += count
+            for _ in range(count):
+                handle = queue.popleft()
+                if handle._cancelled:
+                    continue
+                process = handle.process
+                if process is not None and not process.runs:
+                    process.held.append(handle)
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except ProcessKilled:
+                    pass
+                except BaseException as error:  # noqa: BLE001 - as asyncio does: to the exception handler
+                    self.call_exception_handler(
+                        {"message": f"Exception in callback {handle._callback!r}", "exception": error}
+                    )
+            if self.failures and not self.is_over:
+                raise OrphanError(self.failures) from self.failures[0].get("exception")
+            if self._stopping:
+                return
 
     def _jump(self) -> None:
         """Move the time to the next timer of a process that is not dead."""
