@@ -107,8 +107,8 @@ class ChaosReport(msgspec.Struct):
     """Errors of client libraries that are none of their own kinds, by client."""
     stuck: list[str] = []
     """Clients that did not end when they were asked to, each with the end of what it told: all threads, and
-    where they are. What such a one had begun is in no history, so that records of a producer may look as if
-    none had sent them."""
+    where they are. What such a one had begun is in no history: records of a producer may look as if none had
+    sent them, and its open transaction may hide what is behind."""
 
     @property
     def is_valid(self) -> bool:
@@ -212,7 +212,8 @@ def run(
     ``of_kafka``: how many of the brokers are Apache Kafka 3.9's.
 
     Raises:
-        AssertionError: the cluster or a client did not come back.
+        AssertionError: the cluster did not come back, or a client ended. One that does not end is in the
+            report.
     """
     directory.mkdir(parents=True)
     with running(directory, store, of_kafka=of_kafka) as world:

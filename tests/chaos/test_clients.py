@@ -8,6 +8,7 @@ import contextlib
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,11 @@ from typing import Any, cast
 
 import aiokafka
 import kafka
+import msgspec
 import pytest
 from aiokafka.errors import LeaderNotAvailableError
 
-from minikafka.testing.history import Kind, Operation, Outcome, read_history
+from minikafka.testing.history import Kind, Operation, Outcome, Record, read_history
 from tests.chaos import nemesis, run
 from tests.chaos.consumers import Reading, by_kafka_python
 from tests.chaos.producers import Producing, _end, by_aiokafka
@@ -57,6 +59,28 @@ def test_a_client_that_does_not_end_tells_where_it_is(
         assert "in commits_for_ever" in told
     finally:
         client.kill()
+
+
+def test_a_run_with_a_client_that_does_not_end_is_judged_and_fails(tmp_path: Path) -> None:
+    records = (Record("plain", 0, 0, "one"),)
+    for process, kind in (("producer-0-java-plain", Kind.SEND), ("final", Kind.POLL)):
+        operation = Operation(
+            process=process, kind=kind, invoked_ms=1, completed_ms=2, outcome=Outcome.OK, records=records
+        )
+        (tmp_path / f"{process}.jsonl").write_bytes(msgspec.json.encode(operation) + b"\n")
+
+    def judged(*stuck: str) -> run.ChaosReport:
+        return run.judge(
+            tmp_path, seed=1, store="sqlite", seconds=1, faults=Counter(), of_kafka=(), stuck=stuck
+        )
+
+    assert judged().is_valid
+    report = judged("member-1 does not end: in a commit")
+    assert not report.is_valid
+    assert report.acknowledged == {"plain": 1}
+    assert str(report).endswith("no anomaly\nmember-1 does not end: in a commit")
+    written = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=run.ChaosReport)
+    assert written.stuck == report.stuck
 
 
 @contextlib.contextmanager
